@@ -129,7 +129,7 @@ def one_seed(root: Path, seed: int, size: str, how: Machine, **changes) -> dict:
             miner="cascade",
             miner_options=(f"stages={stages}", f"ratio={ratio}"),
         )
-        r = train(mines, data, out, how, init_from=begin, sampler=root / "residual")
+        r = train(mines, data, out, how, networks={"encoder": begin, "sampler": root / "residual"})
         (few,) = compare_miners(
             *mining_networks(out, machine=how),
             [f"cascade,stages={stages},ratio={ratio}"],

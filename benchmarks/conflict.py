@@ -172,7 +172,7 @@ def one_run(name: str, recipe: Recipe, home: Path, cache) -> dict:
     "A finished run, from where it stands: its steps, clips and seconds."
     t, out = PLAN[name], home / folder_of(name)
     runs = {
-        "init_from": home / folder_of(t.begins) if t.begins else None,
+        "encoder": home / folder_of(t.begins) if t.begins else None,
         "sampler": home / folder_of(t.sampler) if t.sampler else None,
     }
     there, began = (out / "card.json").exists(), time.process_time()
@@ -183,7 +183,7 @@ def one_run(name: str, recipe: Recipe, home: Path, cache) -> dict:
             out,
             there,
             Machine("cpu", "bfloat16", cache=cache, progress=False),
-            **runs,
+            networks=runs,
         )
     cpu = time.process_time() - began
     card = json.loads((out / "card.json").read_text())

@@ -91,7 +91,7 @@ def main():
         (run / uber.name / "recipe.json").exists(),
         dtype=a.dtype,
         compile=a.compile,
-        init_from=run / "infonce-toyfull-rgb",
+        networks={"encoder": run / "infonce-toyfull-rgb"},
         **how,
     )
     topk = read_json(run / "coclr-toyfull-rgb-cycle1" / "recipe.json", "a run")["method"]["topk"]

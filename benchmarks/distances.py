@@ -42,9 +42,8 @@ import torch  # noqa: E402
 
 from vssl_nb.data import manifest, toy  # noqa: E402
 from vssl_nb.training.checkpoints import read_encoder, read_heads  # noqa: E402
-from vssl_nb.runs.parts import view_options  # noqa: E402
+from vssl_nb.runs.experiment import resolve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
-from vssl_nb.runs.parts import build_method
 from vssl_nb.nets.heads import bhattacharyya, kl, log_uncertainty, squared_distances  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 from vssl_nb.measure.gaussian import VideoGaussians, draw_videos, video_gaussians  # noqa: E402
@@ -198,7 +197,7 @@ def measure(a, folder: Path):
 
     def look(encoder, head):
         g = video_gaussians(
-            encoder, head, m, rows, recipe.view, see, machine=quiet, **view_options(recipe)
+            encoder, head, m, rows, recipe.view, see, machine=quiet, **resolve(recipe).view_options
         )
         if g.dropped:
             raise SystemExit(f"{len(g.dropped)} videos cannot be read")
@@ -220,7 +219,7 @@ def measure(a, folder: Path):
             assert about["step"] == epoch * per_epoch
             found = look(encoder, read_heads(file)["gaussian"])
         else:
-            method = build_method(recipe).eval()
+            method = resolve(recipe).method.eval()
             found = look(method.encoder, method.head)
         for name, r in found.items():
             table.append({"epoch": epoch, "distance": name} | r)

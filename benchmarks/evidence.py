@@ -55,9 +55,9 @@ from vssl_nb.papers.reproduce import Task, at_once
 from vssl_nb.training.loop import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.runs.parts import encoder_about, view_options
+from vssl_nb.runs.experiment import encoder_metadata, resolve
 from vssl_nb.measure.features import Features, encoder_protocol, extract
-from vssl_nb.app.own import seconds_per_step
+from vssl_nb.runs.budget import seconds_per_step
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import ManifestError, open_data
 from vssl_nb.config import Recipe
@@ -219,12 +219,14 @@ def machine_of(
 def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit: float) -> dict:
     "Seconds of a step of each recipe, and of measuring one video."
     steps = {
-        e.name: seconds_per_step(recipe_of(e, 2 * LEAST, 0, changes), manifest, machine, limit)
+        e.name: seconds_per_step(
+            resolve(recipe_of(e, 2 * LEAST, 0, changes), manifest, machine), limit
+        )
         for e in every
     }
     r = recipe_of(every[0], 2 * LEAST, 0, changes)
     encoder = create(r.backbone, seed=0).eval().to(machine.place())
-    seen = encoder_protocol(encoder_about(r))
+    seen = encoder_protocol(encoder_metadata(r))
     clips = TestClips(
         manifest,
         manifest.select("test", r.split)[:12],
@@ -233,7 +235,7 @@ def timed(manifest, every: list[Encoder], changes: dict, machine: Machine, limit
         stride=seen.stride,
         size=seen.size,
     )
-    see, began = Views(r.view, **view_options(r)), time.monotonic()
+    see, began = Views(r.view, **resolve(r).view_options), time.monotonic()
     with torch.inference_mode():
         for i in range(len(clips)):
             encoder(see({"clips": clips[i]["clips"][None]})[r.view][0].to(machine.place()))
@@ -295,8 +297,7 @@ def trained(e: Encoder, plan: dict, seed: int, home: Path, data: str, how: dict)
         run,
         (run / "recipe.json").exists(),
         machine,
-        init_from=of(e.start),
-        sampler=of(e.sampler),
+        networks={"encoder": of(e.start), "sampler": of(e.sampler)},
     )
     card = read_json(run / "card.json", "a run")
     if not card["finished"]:
@@ -385,7 +386,7 @@ def floor(
                 part,
                 r.split,
                 view,
-                encoder_protocol(encoder_about(r)),
+                encoder_protocol(encoder_metadata(r)),
                 machine=machine,
                 **options,
             )
@@ -393,7 +394,7 @@ def floor(
         ]
 
     def random(view):
-        return see(create(r.backbone, seed=0), view, **view_options(replace(r, view=view)))
+        return see(create(r.backbone, seed=0), view, **resolve(replace(r, view=view)).view_options)
 
     bare = dict(mean=(0.0,) * 3, std=(1.0,) * 3)
     pairs = {

@@ -305,11 +305,11 @@ def two_steps(
 ):
     "Two steps of a recipe on blank clips: loss and gradient norm of each, and bytes at most."
     import torch
-    from vssl_nb.runs.parts import build
+    from vssl_nb.runs.experiment import BlankVideos, resolve
     from vssl_nb.training.loop import TrainingState, fit
-    from vssl_nb.training.machine import DTYPES
+    from vssl_nb.training.machine import DTYPES, Machine
 
-    parts, g = build(recipe, 64, torch.device(device)), torch.Generator().manual_seed(0)
+    parts, g = resolve(recipe, BlankVideos(64), Machine(device)), torch.Generator().manual_seed(0)
     batches, order = parts.batches, parts.batches.batch_sampler
     order.total = order.per_epoch = 2
     batches.frames = lambda shape: torch.randint(256, shape, generator=g, dtype=torch.uint8)
@@ -318,7 +318,7 @@ def two_steps(
     results = []
     try:
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=tf32):
-            for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
+            for result in fit(run, batches, parts.views, parts.schedules, device, DTYPES[dtype]):
                 if device == "cuda":
                     torch.cuda.set_sync_debug_mode("default")
                 results.append(result.read())
@@ -335,7 +335,8 @@ def two_steps(
 def checks(out: Path):
     "Waits, numbers and memory of real steps, beside what was known without a GPU."
     import torch
-    from vssl_nb.runs.budget import dry_run, trace_step
+    from vssl_nb.runs.experiment import resolve
+    from vssl_nb.runs.trace import dry_run, trace_step
     from vssl_nb.methods.recipes import find, override
 
     found: dict = {
@@ -351,7 +352,7 @@ def checks(out: Path):
         cpu, _ = two_steps(recipe, "cpu", "float32")
         fast, _ = two_steps(recipe, "cuda", "float32", tf32=True)  # as PyTorch has it
         half, _ = two_steps(recipe, "cuda", "bfloat16")
-        computed = int(trace_step(recipe, "float32").total.max())
+        computed = int(trace_step(resolve(recipe), "float32").total.max())
         apart = max(abs(a[k] - b[k]) / max(abs(b[k]), 1e-6) for a, b in zip(here, cpu) for k in b)
         found["recipes"][name] = {
             "batch": batch,
@@ -362,7 +363,7 @@ def checks(out: Path):
             "apart": apart,
             "bytes": most,
             "bytes_computed": computed,
-            "waits": dry_run(recipe).waits,
+            "waits": dry_run(resolve(recipe)).waits,
         }
         print(
             f"{name}: no wait in a step; {apart:.1e} from the CPU; {most / 1e9:.2f} GB, "

@@ -35,14 +35,7 @@ from torch.nn import functional as F
 import vssl_nb
 from vssl_nb.data import toy
 from vssl_nb.data.dataset import VideoCache
-from vssl_nb.runs.parts import (
-    build_method,
-    encoder_about,
-    lr_schedule,
-    training_clips,
-    training_views,
-)
-from vssl_nb.runs.parts import view_options
+from vssl_nb.runs.experiment import encoder_metadata, resolve
 from vssl_nb.measure.features import encoder_protocol, extract
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
@@ -79,9 +72,9 @@ def measured(encoder, manifest, recipe, cache) -> dict:
             part,
             recipe.split,
             view,
-            encoder_protocol(encoder_about(recipe), clips=3),
+            encoder_protocol(encoder_metadata(recipe), clips=3),
             machine=Machine("cpu", cache=cache, progress=False),
-            **view_options(recipe),
+            **resolve(recipe).view_options,
         )
         return replace(found, x=F.normalize(found.x, dim=1))
 
@@ -110,7 +103,7 @@ def probed(a, n) -> float:
 @torch.no_grad()
 def told(encoder, clips, recipe) -> dict:
     "What the features say of broken clips, on training clips drawn anew."
-    views, found = training_views(recipe), []
+    views, found = resolve(recipe).views, []
     for i, raw in zip(range(24), loader(clips, 16, 1, seed=77)):
         b = views(raw)
         x, y = (b[v][:, 0] for v in VIEWS)
@@ -133,8 +126,9 @@ def told(encoder, clips, recipe) -> dict:
 def row(name: str, seed: int, manifest, cache, changes: dict) -> dict:
     "Train (all but the random encoder), measure."
     recipe = override(find("iic-toy"), seed=seed, **LEARNERS[name], **changes)
-    began, clips = time.process_time(), training_clips(recipe, manifest, cache)
-    method, learning, logs = build_method(recipe, len(clips), len(manifest)), recipe.learning, [{}]
+    began = time.process_time()
+    experiment = resolve(recipe, manifest, Machine("cpu", cache=cache))
+    clips, method, learning, logs = experiment.clips, experiment.method, recipe.learning, [{}]
     run = TrainingState(
         method,
         make_optimizer(
@@ -144,7 +138,7 @@ def row(name: str, seed: int, manifest, cache, changes: dict) -> dict:
     if name != "random":
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed)
         logs = [
-            tick.read() for tick in fit(run, batches, training_views(recipe), lr_schedule(recipe))
+            tick.read() for tick in fit(run, batches, experiment.views, experiment.schedules["lr"])
         ]
     seconds = time.process_time() - began
     last = {

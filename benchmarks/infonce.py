@@ -35,7 +35,7 @@ from vssl_nb.nets.heads import Projection
 from vssl_nb.data.dataset import TrainClips, VideoCache
 from vssl_nb.data.sampling import random_clips
 from vssl_nb.runs.evaluation import run_features
-from vssl_nb.runs.parts import build_method, lr_schedule, training_clips, view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.measure.health import std
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
@@ -120,10 +120,10 @@ class SimSiam(nn.Module):
 
 def learner(name: str, recipe, manifest, cache):
     "Method and training clips of one line of the table."
-    clips = training_clips(recipe, manifest, cache)
+    clips = resolve(recipe, manifest, Machine("cpu", cache=cache)).clips
     encoder = partial(create, recipe.backbone, seed=recipe.seed)
     if name == "queue":
-        return build_method(override(recipe, queue=512)), clips
+        return resolve(override(recipe, queue=512)).method, clips
     if name == "simsiam":
         return SimSiam(encoder(), recipe.view, recipe.seed), clips
     if name == "no-negatives":
@@ -140,7 +140,7 @@ def learner(name: str, recipe, manifest, cache):
         clips = TrainClips(
             manifest, rows, window, still, recipe.size, recipe.seed, cache=cache, same=1.0
         )
-    return build_method(recipe), clips
+    return resolve(recipe).method, clips
 
 
 def row(name: str, recipe, manifest, cache) -> dict:
@@ -148,15 +148,13 @@ def row(name: str, recipe, manifest, cache) -> dict:
     began, how = time.process_time(), recipe.learning
     method, clips = learner(name, recipe, manifest, cache)
     run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay))
+    experiment = resolve(recipe, manifest, Machine("cpu", cache=cache, progress=False))
     logs: list[dict] = [{}]
     if name != "random":
         batches = loader(clips, how.batch, how.epochs, recipe.seed)
-        views = Views((recipe.view,), **view_options(recipe))
-        logs = [tick.read() for tick in fit(run, batches, views, lr_schedule(recipe))]
-    machine = Machine("cpu", cache=cache, progress=False)
-    found = [
-        run_features(method.encoder, manifest, recipe, part, machine) for part in ("test", "train")
-    ]
+        views = Views((recipe.view,), **experiment.view_options)
+        logs = [tick.read() for tick in fit(run, batches, views, experiment.schedules["lr"])]
+    found = [run_features(method.encoder, experiment, part) for part in ("test", "train")]
     last = {
         k: statistics.fmean(x[k] for x in logs[-20:]) for k in ("loss", "top1") if k in logs[-1]
     }

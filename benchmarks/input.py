@@ -103,9 +103,10 @@ def jpegs(path: Path) -> list[bytes]:
 
 
 def ours(manifest, recipe, cache=0):
-    from vssl_nb.runs.parts import training_clips
+    from vssl_nb.runs.experiment import resolve
+    from vssl_nb.training.machine import Machine
 
-    return training_clips(recipe, manifest, cache)
+    return resolve(recipe, manifest, Machine("cpu", cache=cache)).clips
 
 
 def once(o: dict) -> dict[str, float]:

@@ -25,7 +25,7 @@ from step import machine  # noqa: E402
 from vssl_nb.nets.backbones import create  # noqa: E402
 from vssl_nb.measure.classify import PROBES, linear_probe  # noqa: E402
 from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained  # noqa: E402
-from vssl_nb.runs.parts import view_options  # noqa: E402
+from vssl_nb.runs.experiment import resolve  # noqa: E402
 from vssl_nb.measure.features import extract  # noqa: E402
 from vssl_nb.measure.health import FixedClips, frozen_by_class, motion_focus, need_of_motion  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
@@ -41,10 +41,17 @@ def focus(t: EvaluatedEncoder, how: Machine, encoder=None) -> dict[str, float]:
     "Where an encoder looks in the test videos of a run."
     p, encoder = t.protocol("clean", clips=1), encoder or t.encoder
     seen = extract(
-        encoder, t.manifest, "train", t.split, t.view, p, machine=how, **view_options(t.recipe)
+        encoder,
+        t.manifest,
+        "train",
+        t.split,
+        t.view,
+        p,
+        machine=how,
+        **resolve(t.recipe).view_options,
     )
     clips = FixedClips(
-        t.manifest, t.manifest.select("test", t.split), t.view, p, **view_options(t.recipe)
+        t.manifest, t.manifest.select("test", t.split), t.view, p, **resolve(t.recipe).view_options
     )
     found = motion_focus(encoder, clips, linear_probe(seen, PROBES["clean_probe"]))
     return {k: round(v, 5) for k, v in found.items()}
@@ -83,7 +90,7 @@ def one_seed(root: Path, names: dict[str, str], how: Machine) -> dict:
         r.view,
         r.protocol("clean"),
         machine=how,
-        **view_options(r.recipe),
+        **resolve(r.recipe).view_options,
     )
     groups = need_of_motion(frozen)
     rows = gains(told["SimCLR"], told["MoQuad"], groups)

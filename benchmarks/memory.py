@@ -66,12 +66,12 @@ def forget_peak() -> None:
 def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     "Two steps of the loop itself."
     import torch
-    from vssl_nb.runs.parts import build
+    from vssl_nb.runs.experiment import BlankVideos, resolve
     from vssl_nb.training.loop import TrainingState, fit
-    from vssl_nb.training.machine import DTYPES, checkpoint_activations
+    from vssl_nb.training.machine import DTYPES, Machine
 
-    parts = build(recipe, 100, torch.device(device))
-    checkpoint_activations(parts.method.encoder, again)
+    machine = Machine(device, activation_checkpointing=again)
+    parts = resolve(recipe, BlankVideos(100), machine)
     batches, order = parts.batches, parts.batches.batch_sampler
     order.total = order.per_epoch = 2
     # memory that is really used
@@ -79,7 +79,7 @@ def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     if device == "cuda":
         batches.pin = lambda x: x.pin_memory()
     run = TrainingState(parts.method, parts.optimizer)
-    for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
+    for result in fit(run, batches, parts.views, parts.schedules, device, DTYPES[dtype]):
         result.read()
         after_step()
 
@@ -156,10 +156,11 @@ def measure(case: dict, way: str) -> dict:
 
 
 def computed(case: dict, device: str) -> int:
-    from vssl_nb.runs.budget import trace_step
+    from vssl_nb.runs.experiment import resolve
+    from vssl_nb.runs.trace import trace_step
 
     gpu = device == "cuda"
-    trace = trace_step(recipe_of(case), "bfloat16" if gpu else "float32", case["again"])
+    trace = trace_step(resolve(recipe_of(case)), "bfloat16" if gpu else "float32", case["again"])
     return sum(trace.peak(gpu).values())
 
 
@@ -192,10 +193,11 @@ def table(recipes: list) -> list[dict]:
     traces.
     """
     from vssl_nb.runs.budget import plan
+    from vssl_nb.runs.experiment import BlankVideos, resolve
 
     rows = []
     for recipe, videos in recipes:
-        rows.append(plan(recipe, videos=videos))
+        rows.append(plan(resolve(recipe, BlankVideos(videos))))
         print(f"{recipe.name:28} {rows[-1]['memory']:8.2f} GB {rows[-1]['batches']}", flush=True)
     return rows
 

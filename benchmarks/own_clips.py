@@ -67,7 +67,7 @@ from vssl_nb.config import Recipe  # noqa: E402
 from vssl_nb.methods.recipes import find, flat_fields, override  # noqa: E402
 from vssl_nb.nets.backbones import create  # noqa: E402
 from vssl_nb.runs.evaluation import open_trained  # noqa: E402
-from vssl_nb.runs.parts import encoder_about  # noqa: E402
+from vssl_nb.runs.experiment import encoder_metadata  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.loop import read_json, write_json  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
@@ -195,7 +195,7 @@ def untrained(
     manifest: Manifest, recipe: Recipe, given: Path, how: Machine, side: int
 ) -> dict[str, dict]:
     "What needs no training of one's own."
-    clip, bare = encoder_protocol(encoder_about(recipe)), dict(mean=(0.0,) * 3, std=(1.0,) * 3)
+    clip, bare = encoder_protocol(encoder_metadata(recipe)), dict(mean=(0.0,) * 3, std=(1.0,) * 3)
     pairs, seconds = {}, {}
 
     def see(
@@ -242,7 +242,7 @@ def trained(
     if run.exists():
         shutil.rmtree(run)  # killed: its time would not be whole
     began = time.process_time()
-    pretrain(recipe, data, run, machine=how, init_from=init_from)
+    pretrain(recipe, data, run, machine=how, networks={"encoder": init_from})
     seconds, card = time.process_time() - began, read_json(run / "card.json", "a run")
     t = open_trained(run, data)
     query, gallery = t.pairs(t.protocol(), (t.split,), machine=how)[t.split]

@@ -39,8 +39,10 @@ def measured(story: Path, seed: int, drop: float, changes: dict) -> float:
         run,
         (run / "recipe.json").exists(),
         how,
-        init_from=home / "infonce-toy-rgb",
-        sampler=home / "infonce-toy-residual",
+        networks={
+            "encoder": home / "infonce-toy-rgb",
+            "sampler": home / "infonce-toy-residual",
+        },
     )
     return retrieve(run, machine=how, walls=0)[0]["r1"]
 

@@ -111,14 +111,14 @@ def drop_own_keys(seed: int) -> None:
 
 def chosen(seed: int, home: Path, choice: str, changes: dict) -> dict:
     recipe = recipe_of(choice, seed, changes)
-    first = {"init_from": home / STARTS[0]} | (
+    first = {"encoder": home / STARTS[0]} | (
         {"sampler": home / STARTS[1]} if "coclr" in recipe.name else {}
     )
     usual = ubernce.with_labels
     if choice == "labels, dropped":
         drop_own_keys(seed)
     try:
-        return trained(recipe, home, choice, **first)
+        return trained(recipe, home, choice, networks=first)
     finally:
         ubernce.with_labels = usual
 

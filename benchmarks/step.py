@@ -199,7 +199,7 @@ def quadruples(o: dict) -> dict:
     import torch
     from torch.utils.data import default_collate
     from vssl_nb.data.augmentation import disturb_appearance
-    from vssl_nb.runs.parts import build_method, training_draw, training_views
+    from vssl_nb.runs.experiment import resolve, training_draw
     from vssl_nb.training.machine import DTYPES, compile_parts
     from vssl_nb.training.loop import make_optimizer
     from vssl_nb.methods.recipes import find, override
@@ -210,7 +210,8 @@ def quadruples(o: dict) -> dict:
     set_up(o)
     start = "moquad-toy" if o["backbone"] == "tiny" else "moquad-ucf101-r3d18"
     r = override(find(start), backbone=o["backbone"], length=T, size=S, batch=o["batch"])
-    method, views, draw = build_method(r).to(device).train(), training_views(r), training_draw(r)
+    experiment = resolve(r)
+    method, views, draw = experiment.method.to(device).train(), experiment.views, training_draw(r)
     if o.get("channels_last"):
         method.to(memory_format=torch.channels_last_3d)
     if o.get("compile") and not compile_parts(method, device):
@@ -276,7 +277,7 @@ def distributions(o: dict) -> dict:
     """
     import torch
     from torch import nn
-    from vssl_nb.runs.parts import build_method
+    from vssl_nb.runs.experiment import resolve
     from vssl_nb.training.machine import DTYPES, compile_parts
     from vssl_nb.methods.provico import ProViCo
     from vssl_nb.training.loop import make_optimizer
@@ -292,7 +293,7 @@ def distributions(o: dict) -> dict:
     r = override(
         find("provico-ucf101-r3d18"), backbone=o["backbone"], length=T, size=S, batch=o["batch"]
     )
-    method = build_method(r).to(device).train()
+    method = resolve(r).method.to(device).train()
     if o.get("channels_last"):
         method.to(memory_format=torch.channels_last_3d)
     if o.get("compile") and not compile_parts(method, device):

@@ -32,7 +32,7 @@ from vssl_nb.nets.backbones import create
 from vssl_nb.papers.reproduce import demo
 from vssl_nb.runs.evaluation import open_trained, run_features
 from vssl_nb.runs.pretraining import read_weights
-from vssl_nb.runs.parts import training_clips, lr_schedule, view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.training.machine import Machine, keep_memory
 from vssl_nb.data.manifest import read
 from vssl_nb.training.loop import make_optimizer
@@ -67,18 +67,18 @@ def cross_entropy(folder: Path, seed: int, **changes) -> dict:
     begin = time.monotonic()
     how = recipe.learning
     method = CrossEntropy(create(recipe.backbone, seed=seed), len(manifest.labels), recipe.view)
-    weights = read_weights(folder / "infonce-toy-rgb", recipe, "encoder")
+    weights = read_weights(folder / "infonce-toy-rgb", resolve(recipe), "encoder")
     weights = {
         k.removeprefix("encoder."): v for k, v in weights.items() if k.startswith("encoder.")
     }
     method.encoder.load_state_dict(weights)
     run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay))
-    batches = loader(training_clips(recipe, manifest, 2048), how.batch, how.epochs, seed)
-    views, quiet = Views((recipe.view,), **view_options(recipe)), Machine("cpu", progress=False)
-    top1 = [result.read()["top1"] for result in fit(run, batches, views, lr_schedule(recipe))]
-    parts = (
-        run_features(method.encoder, manifest, recipe, part, quiet) for part in ("test", "train")
-    )
+    experiment = resolve(recipe, manifest, Machine("cpu", cache=2048, progress=False))
+    batches = loader(experiment.clips, how.batch, how.epochs, seed)
+    views = Views((recipe.view,), **experiment.view_options)
+    rate = experiment.schedules["lr"]
+    top1 = [result.read()["top1"] for result in fit(run, batches, views, rate)]
+    parts = (run_features(method.encoder, experiment, part) for part in ("test", "train"))
     found = retrieval_recall(*parts, (1, 5, 10))
     return {
         "name": "cross-entropy",

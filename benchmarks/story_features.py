@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from vssl_nb.runs.cotraining import contrastive_network, mining_candidates
 from vssl_nb.runs.evaluation import open_trained
-from vssl_nb.runs.parts import training_clips, view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.training.machine import Machine
 from vssl_nb.ssl.memory import l2_normalize
 from vssl_nb.methods.recipes import find
@@ -37,9 +37,9 @@ def pairs(home: Path, manifest, videos: int) -> dict[str, torch.Tensor]:
     they are.
     """
     recipe = find(RUNS["coclr"])
-    clips = training_clips(recipe, manifest)
-    batch = next(iter(loader(clips, videos, 1, seed=0)))
-    b = Views(("rgb", "residual"), **view_options(recipe))(batch)
+    experiment = resolve(recipe, manifest)
+    batch = next(iter(loader(experiment.clips, videos, 1, seed=0)))
+    b = Views(("rgb", "residual"), **experiment.view_options)(batch)
     found = {"row": b["row"].int()}
     for who, run in RUNS.items():
         net, view = contrastive_network(home / run), find(run).view

@@ -57,9 +57,11 @@ def prepare(home: Path, size: str, names: list[str]) -> dict[str, int]:
     for name in (*(BEGINNINGS if "CoCLR, frames" in names else ()), *names):
         recipe, runs = recipe_of(name, SEED, 12, {}), {}
         if name.startswith("CoCLR"):
-            runs = dict(zip(("init_from", "sampler"), (folder(home, b) for b in BEGINNINGS)))
+            runs = dict(zip(("encoder", "sampler"), (folder(home, b) for b in BEGINNINGS)))
         epoch = len(manifest.select("train")) // recipe.learning.batch
-        pretrain(recipe, home / "toy", folder(home, name), False, options, max_steps=epoch, **runs)
+        pretrain(
+            recipe, home / "toy", folder(home, name), False, options, max_steps=epoch, networks=runs
+        )
         total[name] = epoch * recipe.learning.epochs
     return {name: total[name] for name in names}
 

@@ -55,7 +55,7 @@ from vssl_nb.methods.recipes.cpr import cascade_options  # noqa: E402
 from vssl_nb.methods.recipes import find, override, to_dict  # noqa: E402
 from vssl_nb.runs.cotraining import compare_miners, mining_networks  # noqa: E402
 from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained, untrained_encoder  # noqa: E402
-from vssl_nb.runs.parts import training_clips  # noqa: E402
+from vssl_nb.runs.experiment import resolve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 
@@ -234,7 +234,7 @@ def colours_of_positives(home, manifest, seed, rows) -> dict[str, float]:
     for name, appearance in (("BE", "be"), ("RAD intra", "rad_intra"), ("RAD inter", "rad_inter")):
         plain = dict(jitter=0.0, grey=0.0, blur=0.0, flip=0.0)
         recipe = override(find("moquad-toy-rung3"), seed=seed, appearance=appearance, **plain)
-        clips = training_clips(recipe, manifest, 2**31)
+        clips = resolve(recipe, manifest, Machine("cpu", cache=2**31)).clips
         see = views.Views(("rgb",), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
         colours: list[list[np.ndarray]] = [[], []]
         rows_seen = range(0, len(clips), 3)  # every third video; of the first epoch
@@ -516,7 +516,7 @@ def trained(name: str, run: Run, recipe: Recipe, home: Path, cache: VideoCache) 
     "A finished run, from where it stands: steps, clips and seconds."
     out, began = home / folder_of(name), time.process_time()
     starts = {
-        "init_from": home / folder_of(run.begins) if run.begins else None,
+        "encoder": home / folder_of(run.begins) if run.begins else None,
         "sampler": home / folder_of(run.sampler) if run.sampler else None,
     }
     there = (out / "card.json").exists()
@@ -531,7 +531,7 @@ def trained(name: str, run: Run, recipe: Recipe, home: Path, cache: VideoCache) 
                 out,
                 there,
                 Machine("cpu", "bfloat16", cache=cache, progress=False),
-                **starts,
+                networks=starts,
             )
         finally:
             setattr(provico, "positive_pairs", positive_pairs)

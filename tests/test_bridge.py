@@ -75,7 +75,8 @@ def leaves(x, at=""):
 )
 def test_a_training_moves_and_ends_where_it_would_have(home, tmp_path, name, changes):
     recipe = override(find(name), **SMALL | changes)
-    begin = dict(init_from=home / "rgb", sampler=home / "residual") if "coclr" in name else {}
+    networks = {"encoder": home / "rgb", "sampler": home / "residual"} if "coclr" in name else {}
+    begin = {"networks": networks}
     whole = pretrain(recipe, home / "videos", tmp_path / "whole", **begin, **OPTIONS)
     total = load(whole / "last.pt")["step"]
     half = pretrain(
@@ -247,7 +248,7 @@ def test_command_line(home):
         cwd=home,
     )
     given = json.loads((home / "begun" / "card.json").read_text())["given"]
-    assert given["init_from"]["run"] == "mine-rgb.tar"
+    assert given["encoder"]["run"] == "mine-rgb.tar"
     call("convert", "mine-rgb.tar", "shared", cwd=home)
     files = sorted(p.name for p in (home / "shared").iterdir())
     assert files == ["README.md", "config.json", "model.safetensors"]
@@ -290,7 +291,7 @@ def test_cotraining_begins_with_files(home):
         cwd=home,
     )
     cards = {p.parent.name: json.loads(p.read_text()) for p in (home / "co").glob("*/card.json")}
-    given = {n: c["given"]["init_from"]["run"] for n, c in cards.items()}
+    given = {n: c["given"]["encoder"]["run"] for n, c in cards.items()}
     begun = sorted(v for n, v in given.items() if n.startswith("infonce"))
     assert begun == ["a-rgb.tar", "unnamed.tar"], given
     words = call(

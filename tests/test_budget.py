@@ -18,19 +18,12 @@ from vssl_nb.methods import coclr, infonce, simclr, ubernce
 from vssl_nb.methods.recipes import RECIPES, find, override
 from vssl_nb.measure.protocols import Protocol
 from vssl_nb.nets.backbones import BACKBONES, create
-from vssl_nb.runs.budget import (
-    FRACTION,
-    GPUS,
-    VIDEOS,
-    MemoryWatch,
-    PretendedGPU,
-    WrongDevice,
-    dry_run,
-)
+from vssl_nb.runs.budget import FRACTION, GPUS, VIDEOS
 from vssl_nb.runs.budget import forecast, largest_batch, plan, refuse_large_clips, refuse_too_large
-from vssl_nb.runs.budget import trace_step
+from vssl_nb.runs.experiment import BlankVideos, resolve
 from vssl_nb.runs.finetuning import TRAININGS
-from vssl_nb.runs.parts import build
+from vssl_nb.runs.pretended import PretendedGPU, WrongDevice
+from vssl_nb.runs.trace import MemoryWatch, dry_run, trace_step
 from vssl_nb.ssl import memory
 from vssl_nb.training import loop
 from vssl_nb.training.machine import Machine, MachineError
@@ -74,7 +67,7 @@ def test_real_tensors_come_and_go_as_those_without_numbers(script, monkeypatch, 
     with MemoryWatch(Tensor) as watch:
         script.train(recipe, again, "cpu", "float32", lambda: begin.append(len(watch.operations)))
     real = watch.trace(begin[0]).total.max()
-    computed = trace_step(recipe, "float32", again).peak(ahead=False)
+    computed = trace_step(resolve(recipe), "float32", again).peak(ahead=False)
     assert sum(computed.values()) == pytest.approx(real, rel=0.02)
 
 
@@ -82,7 +75,7 @@ def test_flops_are_those_of_torchs_own_counter():
     from torch.utils.flop_counter import FlopCounterMode
 
     recipe = override(find("infonce-toy-rgb"), batch=4)
-    method = build(recipe, 100).method
+    method = resolve(recipe, BlankVideos(100), Machine("cpu")).method
     shape = (4, 2, 3, recipe.sampling.length, recipe.size, recipe.size)
     ids = torch.arange(4)
     with FlopCounterMode(display=False) as counted:
@@ -97,7 +90,7 @@ def test_flops_are_those_of_torchs_own_counter():
             }
         )
         loss.backward()
-    seen = trace_step(recipe, "float32")
+    seen = trace_step(resolve(recipe), "float32")
     trained = seen.flops[(seen.parts == "forward") | (seen.parts == "backward")].sum()
     assert trained == pytest.approx(counted.get_total_flops(), rel=1e-6)
 
@@ -106,7 +99,8 @@ def test_half_precision_halves_what_is_kept():
     "Activations of a GPU's autocast: convolutions, BatchNorm, ReLU and pooling in bfloat16."
     recipe = override(find("infonce-ucf101-rgb"), backbone="tiny", batch=8, groups=2)
     half, whole = (
-        trace_step(recipe, dtype).peak()["activations"] for dtype in ("bfloat16", "float32")
+        trace_step(resolve(recipe), dtype).peak()["activations"]
+        for dtype in ("bfloat16", "float32")
     )
     # of each feature map; masks and statistics are as large as ever
     assert 0.5 * whole <= half < 0.6 * whole
@@ -128,10 +122,13 @@ def test_waiting_for_a_gpu(script):
 def test_largest_batch_fills_the_gpu():
     "One trace gives it, and a trace with that batch agrees."
     recipe = override(find("infonce-ucf101-rgb"), backbone="tiny")
-    n = largest_batch(recipe, 10e9)
+    experiment = resolve(recipe)
+    n = largest_batch(experiment, 10e9)
     assert n % recipe.method.groups == 0 and n > recipe.learning.batch
-    assert trace_step(recipe, batch=n).total.max() == pytest.approx((10e9 - 1e9) / 1.1, rel=0.02)
-    assert largest_batch(recipe, 1e12) == recipe.method.queue and not largest_batch(recipe, 1e9)
+    most = trace_step(experiment, batch=n).total.max()
+    assert most == pytest.approx((10e9 - 1e9) / 1.1, rel=0.02)
+    assert largest_batch(experiment, 1e12) == recipe.method.queue
+    assert not largest_batch(experiment, 1e9)
 
 
 def test_the_kept_table_is_of_these_recipes():
@@ -140,7 +137,7 @@ def test_the_kept_table_is_of_these_recipes():
         "python benchmarks/memory.py --table --out results/budget.json"
     )
     for name in ("infonce-toy-rgb", "coclr-toy-rgb-cycle1"):
-        now = plan(find(name))
+        now = plan(resolve(find(name)))
         assert now["memory"] == pytest.approx(rows[name]["memory"], rel=0.01)
         assert {k: list(v) for k, v in now["batches"].items()} == rows[name]["batches"]
 
@@ -154,11 +151,12 @@ def test_the_kept_table_has_every_fine_tuning():
     )
     training, row, n = TRAININGS["clean_linear"], rows["clean_linear"], 9537
     recipe = training.recipe(find("infonce-ucf101-rgb"))
-    trace = trace_step(recipe, videos=training.learned(n))
+    experiment = resolve(recipe, BlankVideos(training.learned(n)))
+    trace = trace_step(experiment)
     assert trace.total.max() / 1e9 == pytest.approx(row["memory"], rel=0.01)
-    assert {
-        k: largest_batch(recipe, size, videos=training.learned(n)) for k, size in GPUS.items()
-    } == {k: plain for k, (plain, _) in row["batches"].items()}
+    assert {k: largest_batch(experiment, size) for k, size in GPUS.items()} == {
+        k: plain for k, (plain, _) in row["batches"].items()
+    }
     assert (
         row["steps"] == 100 * ((n - round(0.2 * n)) // 32)
         and row["hours"] == row["steps"] * row["seconds"] / 3600
@@ -196,7 +194,7 @@ def different():
 @pytest.mark.parametrize("name", different())
 def test_recipes(name):
     "Their own method, clips, augmentation and optimizer; the networks in the next test."
-    seen = dry_run(override(find(name), backbone="tiny", batch=8))
+    seen = dry_run(resolve(override(find(name), backbone="tiny", batch=8)))
     waits = getattr(find(name).method, "until_full", "") == "wait"
     assert seen.learned == (not waits, True) and not seen.waits
 
@@ -209,30 +207,31 @@ def test_their_networks(name):
     recipe = next(r for r in RECIPES.values() if r.backbone == name and r.method.name != "coclr")
     # groups of BatchNorm: in the test above
     alone = {"groups": 1} if hasattr(recipe.method, "groups") else {}
-    assert name in BACKBONES and not dry_run(override(recipe, batch=8, **alone)).waits
+    assert name in BACKBONES and not dry_run(resolve(override(recipe, batch=8, **alone))).waits
 
 
 def test_float32_and_live_flow():
     recipe = override(find("coclr-ucf101-flow-cycle1"), backbone="tiny", batch=8)
-    assert dry_run(recipe, "float32").learned == (False, True)
+    assert dry_run(resolve(recipe), "float32").learned == (False, True)
     # fewer scales of the pyramid
     small = dict(backbone="tiny", batch=4, groups=2, size=32, length=8)
     recipe = override(find("infonce-ucf101-flow"), flow="live", **small)
-    assert dry_run(recipe).learned == (True, True)
+    assert dry_run(resolve(recipe)).learned == (True, True)
 
 
 def test_recomputation_is_computed_twice():
     "As the budget sees it: more FLOP, fewer activations; the dry run goes on."
     recipe = override(find("infonce-ucf101-rgb"), backbone="tiny")
-    whole, again = (trace_step(recipe, activation_checkpointing=a) for a in (False, True))
+    whole, again = (trace_step(resolve(recipe), activation_checkpointing=a) for a in (False, True))
     assert 1.1 * whole.flops.sum() < again.flops.sum() < 1.5 * whole.flops.sum()
     assert again.peak()["activations"] < 0.8 * whole.peak()["activations"]
-    assert dry_run(recipe, activation_checkpointing=True).learned == (True, True)
+    assert dry_run(resolve(recipe), activation_checkpointing=True).learned == (True, True)
 
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_finetuning(name):
-    seen = dry_run(TRAININGS[name].recipe(override(find("infonce-ucf101-rgb"), backbone="tiny")))
+    recipe = TRAININGS[name].recipe(override(find("infonce-ucf101-rgb"), backbone="tiny"))
+    seen = dry_run(resolve(recipe))
     assert seen.learned == (True, True) and not seen.waits
 
 
@@ -286,7 +285,7 @@ def first_line(recipe):
 
     with mock.patch.object(PretendedGPU, "__init__", init):
         try:
-            return str(dry_run(recipe))
+            return str(dry_run(resolve(recipe)))
         except WrongDevice as e:
             return str(e)
 
@@ -385,9 +384,9 @@ def test_the_dataset_is_that_of_the_recipe(monkeypatch):
     for name, given in (("largest_batch", 8), ("dry_run", "of no dataset")):
         monkeypatch.setattr(f"vssl_nb.runs.budget.{name}", lambda *_, given=given: given)
     small = dict(backbone="tiny", size=32, length=8, batch=8)
-    text = forecast(override(find("coclr-cpr-ucf101-rgb-cycle1"), **small))
+    text = forecast(resolve(override(find("coclr-cpr-ucf101-rgb-cycle1"), **small)))
     assert "as many steps as the videos make" in forecast(
-        override(find("infonce-laptop-rgb"), **small)
+        resolve(override(find("infonce-laptop-rgb"), **small))
     )
     assert f"on {VIDEOS['UCF101']:,} videos" in text and " in all (computed" in text
     assert {r.dataset for r in RECIPES.values()} == {*VIDEOS, "any"}
@@ -433,7 +432,7 @@ def test_what_cannot_fit_is_refused_before_it_is_allocated(name, changes, memory
     recipe = override(find(name), backbone="tiny", **changes)
 
     def refuse(**less):
-        refuse_too_large(override(recipe, **less), 9537, CPU, Machine("cpu"))
+        refuse_too_large(resolve(override(recipe, **less), machine=Machine("cpu")))
 
     field, value = remedy(refuse)
     assert field == [*changes][0]
@@ -455,4 +454,4 @@ def test_clips_that_cannot_be_measured(changes, memory_of_2_gb):
 def test_a_training_that_fits_is_not_traced(monkeypatch, memory_of_2_gb):
     "A refusal costs nothing where there is nothing to refuse."
     monkeypatch.setattr("vssl_nb.runs.budget.trace_step", None)
-    refuse_too_large(find("infonce-toy-rgb"), 720, CPU, Machine("cpu"))
+    refuse_too_large(resolve(find("infonce-toy-rgb"), BlankVideos(720), Machine("cpu")))

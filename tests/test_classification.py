@@ -56,7 +56,7 @@ from vssl_nb.methods.supervised import Classifier
 from vssl_nb.runs.evaluation import EvaluatedEncoder, measure_probe, name_lost
 from vssl_nb.runs.finetuning import TRAININGS, measure_finetuned, open_session, predict, preset
 from vssl_nb.runs.finetuning import fitted, starting_point, training_and_validation_rows
-from vssl_nb.runs.parts import Plateau, training_clips
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.video import decode, encode
 from vssl_nb.data.views import Views
@@ -139,7 +139,7 @@ def train(tmp_path):
             s = open_session(begun(m), how, machine=machine)
             if (out / "last.pt").exists():
                 s.load(load(out / "last.pt"))
-            s.train(out, torch.device("cpu"), max_steps=stop)
+            s.train(out, max_steps=stop)
         s.keep_best()
         return (
             {k: v.clone() for k, v in s.classifier.state_dict().items()},
@@ -483,9 +483,7 @@ def test_a_stopped_training_ends_where_an_unbroken_one_ends(clips, train):
     for name in ("coclr_finetune", "clean_linear", "iic_finetune"):
         how = small(name, epochs=3, **({"patience": 0} if name == "iic_finetune" else {}))
         assert same(train(clips, how), train(clips, how, 1, 2, 3, 5))
-        assert name != "iic_finetune" or isinstance(
-            open_session(begun(clips), how).parts.schedule, Plateau
-        )
+        assert name != "iic_finetune" or open_session(begun(clips), how).plateau
 
 
 def test_workers_do_not_change_a_training(clips, train):
@@ -710,7 +708,7 @@ def test_iic_never_draws_the_last_start(recipe):
     """
     one = manifest.Manifest(Path("made-up.csv"), [manifest.Row("a.mp4", frames=20)], "none")
     small_one = dataclasses.replace(find("iic-toy"), sampling=recipe.sampling)
-    sample = training_clips(small_one, one, rows=[0]).sample
+    sample = resolve(small_one, one, rows=[0]).clips.sample
     rng = np.random.default_rng(0)
     assert {int(sample(20, rng)[0, 0]) for _ in range(300)} == set(range(20 - 1 - 16 + 1))
 
@@ -720,10 +718,10 @@ def test_iic_is_fine_tuned_on_unscaled_differences(clips, tmp_path, monkeypatch)
     how, start = small("iic_finetune"), begun(clips, "rgb")
     s = open_session(start, how)
     x = torch.rand(1, 1, 3, 8, 4, 4, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(s.parts.views.from_floats(x)["residual"], x - x.roll(1, 3))
+    assert torch.equal(s.experiment.views.from_floats(x)["residual"], x - x.roll(1, 3))
     assert s.classifier.view == "residual" and "view=residual, residual=rolled" in str(how)
     card = {"seconds": 0.0, "given": "run", "manifest": {"train": 48}}
-    row = measure_finetuned(s, tmp_path, card, torch.device("cpu"))
+    row = measure_finetuned(s, tmp_path, card)
     back = load_classifier(tmp_path / "classifier.safetensors")
     assert (
         row["view"] == "residual" and back.view == "residual" and back.about["residual"] == "rolled"
@@ -733,7 +731,7 @@ def test_iic_is_fine_tuned_on_unscaled_differences(clips, tmp_path, monkeypatch)
     torch.testing.assert_close(again.p, said.p)
     # with --set, or of another preset: another view
     assert open_session(start, small("iic_finetune", view="rgb")).classifier.view == "rgb"
-    assert open_session(begun(clips), small("clean_finetune")).parts.views.residual == "plain"
+    assert open_session(begun(clips), small("clean_finetune")).experiment.views.residual == "plain"
     # the epoch is chosen on squares of the same size
     seen = []
     monkeypatch.setattr(s, "predict", lambda training, *rest: seen.append(training) or said)

@@ -14,7 +14,7 @@ from vssl_nb.methods.recipes import COTRAININGS, RECIPES
 from vssl_nb.config import Phase, RecipeError, TrainingVideos
 from vssl_nb.methods.recipes import checked, difference, find, flat_fields, from_dict, override
 from vssl_nb.methods.recipes import refuse_unfit, settings_class, to_dict
-from vssl_nb.config import Settings, in_words, out_of_range
+from vssl_nb.fields import Settings, in_words, out_of_range
 
 recipe = find("infonce-toy-residual")
 short = override(recipe, epochs=3, temperature=0.2, area=[0.5, 1.0])
@@ -408,10 +408,3 @@ def test_field_types_are_checked_when_an_object_is_made():
     )
     assert in_words(int) == "a value of type int" and issubclass(type(recipe.learning), Settings)
     assert replace(recipe.sampling, length=16, stride=2, motion="speed", speeds=(1, 3)).span == 91
-
-
-@pytest.mark.parametrize("former, form", [("mean_log", "supcon"), ("log_sum", "mil_nce")])
-def test_a_stored_run_may_have_the_former_name_of_a_loss(former, form):
-    stored = to_dict(find("ubernce-toy-rgb"))
-    stored["method"]["form"] = former
-    assert from_dict(stored).method.form == form

@@ -103,7 +103,7 @@ def test_rows_figures_and_page(alone):
     assert all(f"{100 * r['r1']:.1f}" in page for r in rows)
     assert 'src="data:image/png' in page and 'src="http' not in page
     given = read_json(there / "one" / "infonce-toy-rgb-longer" / "card.json", "x")["given"]
-    assert given["init_from"]["run"] == str(there / "one" / "infonce-toy-rgb")
+    assert given["encoder"]["run"] == str(there / "one" / "infonce-toy-rgb")
 
 
 def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vssl_nb.runs.budget import PretendedGPU, WaitForDevice
+from vssl_nb.runs.pretended import PretendedGPU, WaitForDevice
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -10,7 +10,8 @@ import warm
 from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.training.checkpoints import load
-from vssl_nb.runs.budget import dry_run
+from vssl_nb.runs.experiment import resolve
+from vssl_nb.runs.trace import dry_run
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.measure.features import VIEW_OPTIONS, encoder_views, open_encoder
@@ -207,7 +208,7 @@ def test_the_released_recipes():
     "name", ["iic-ucf101-residual", "iic-ucf101-flow", "iic-cpr-ucf101-residual"]
 )
 def test_at_full_size(name):
-    seen = dry_run(override(find(name), backbone="tiny", batch=4))
+    seen = dry_run(resolve(override(find(name), backbone="tiny", batch=4)))
     assert (
         seen.learned == (True, True) and ("cmr" in seen.logs) == ("cpr" in name) and not seen.waits
     )

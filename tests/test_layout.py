@@ -8,7 +8,7 @@ from house import LIBRARY, cells, modules, name_of, notebooks
 
 # modules and folders of vssl_nb: each imports only from those before it, and from its own
 ORDER = (
-    ("arguments", "device", "files", "names", "progress"),
+    ("arguments", "device", "fields", "files", "names", "progress"),
     ("paths", "rng", "show"),
     ("config", "distributed"),
     ("data",),
@@ -21,7 +21,6 @@ ORDER = (
     ("papers",),
     ("app",),
 )
-RECIPE_READS, RECIPE_READERS = 40, 4  # attributes, modules
 METHOD = re.compile(
     r"infonce|ubernce|coclr|simclr|moquad|provico|byol|lejepa|(?<![a-z])(cpr|iic)(?![a-z])", re.I
 )
@@ -121,59 +120,65 @@ def test_modules_have_names_that_say_something():
     assert not words & {"core", "utils", "helpers", "base", "common"}
 
 
-def recipe_reads(tree):
-    """What code reads from a recipe: `recipe.x`, `run.recipe.x`, `r.x` where `r: Recipe` is a
-    parameter.
-    """
-
-    def is_recipe(node, names):
-        return (
-            isinstance(node, ast.Name)
-            and node.id in names
-            or isinstance(node, ast.Attribute)
-            and node.attr == "recipe"
-        )
-
-    def visit(node, names):
-        reads = []
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            typed = [(a.arg, ast.unparse(a.annotation)) for a in given if a.annotation]
-            names = names | {name for name, kind in typed if re.search(r"\bRecipe\b", kind)}
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            if is_recipe(node.value, names):
-                reads.append(ast.unparse(node))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
-            if is_recipe(node.args[0], names):
-                reads.append(ast.unparse(node))
-        return reads + [
-            read for child in ast.iter_child_nodes(node) for read in visit(child, names)
-        ]
-
-    return visit(tree, {"recipe"})
+# functions of these take no recipe: what they need is in an Experiment, or a plain value
+RESOLVED = ("runs", "measure")
+# those that take one to resolve it, or to make another of it
+TAKES_A_RECIPE = {
+    "runs.pretraining.pretrain",
+    "runs.pretraining.import_released",
+    "runs.evaluation.untrained_encoder",
+    "runs.evaluation.baselines",
+    "runs.finetuning.FineTuning.recipe",
+}
 
 
-def test_recipes_become_objects_in_one_place():
-    "Outside the modules that define recipes and the one that makes objects of them, few read one."
-    reads = {dotted(p): recipe_reads(ast.parse(source(p))) for p in modules()}
-    for module in ("config", "runs.parts"):
-        assert reads.pop(module), "this no longer finds reads"
-    # `get` is of a dict: a recipe.json that nobody has to understand
-    reads = {
-        module: n for module, rs in reads.items() if (n := sum(not r.endswith(".get") for r in rs))
+def parameter_types(tree):
+    "Function -> the types of its parameters, methods by the names of their classes."
+
+    def visit(node, above):
+        found = {}
+        for child in ast.iter_child_nodes(node):
+            name = above
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                name = (*above, child.name)
+            if isinstance(child, ast.FunctionDef):
+                arguments = child.args
+                given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+                found[".".join(name)] = [ast.unparse(a.annotation) for a in given if a.annotation]
+            found |= visit(child, name)
+        return found
+
+    return visit(tree, ())
+
+
+def takes(types, name):
+    return any(re.search(rf"\b{name}\b", kind) for kind in types)
+
+
+def test_recipes_are_resolved_once():
+    "No function takes a recipe beside an Experiment, and few of runs and measure take one at all."
+    types = {
+        f"{dotted(p)}.{name}": kinds
+        for p in modules()
+        if dotted(p) != "runs.experiment"
+        for name, kinds in parameter_types(ast.parse(source(p))).items()
     }
-    assert sum(reads.values()) <= RECIPE_READS and len(reads) <= RECIPE_READERS, (
-        sum(reads.values()),
-        reads,
-    )
+    recipes = {name for name, kinds in types.items() if takes(kinds, "Recipe")}
+    assert not [name for name in recipes if takes(types[name], "Experiment")]
+    assert {n for n in recipes if n.split(".")[0] in RESOLVED} == TAKES_A_RECIPE
+    assert len(TAKES_A_RECIPE) <= 5
+    assert sum(takes(kinds, "Experiment") for kinds in types.values()) > 20
 
 
-def test_reads_of_a_recipe_are_found():
+def test_functions_that_take_a_recipe_are_found():
     code = (
-        "def f(r: Recipe, s):\n    r.a + s.b\n    recipe.x = run.recipe.data.s\n    "
-        'getattr(recipe, "y")'
+        "def f(r: Recipe, e: Experiment):\n    def g(r: Sequence[tuple[Phase, Recipe]]): pass\n"
+        "class A:\n    def h(self, r: 'Recipe | None', *, n: int): pass"
     )
-    assert recipe_reads(ast.parse(code)) == ["r.a", "run.recipe.data", "getattr(recipe, 'y')"]
+    found = {
+        name: takes(kinds, "Recipe") for name, kinds in parameter_types(ast.parse(code)).items()
+    }
+    assert found == {"f": True, "f.g": True, "A.h": True}
 
 
 def methods_named(code):

@@ -11,7 +11,8 @@ from vssl_nb.methods.moquad import quadruple_loss
 from vssl_nb.methods.recipes import METHODS, RECIPES, find, override
 from vssl_nb.config import RecipeError
 from vssl_nb.nets.backbones import create
-from vssl_nb.runs.parts import build_method
+from vssl_nb.training.machine import Machine
+from vssl_nb.runs.experiment import BlankVideos, resolve
 from vssl_nb.ssl.losses import mil_nce, supcon, topk_accuracy
 
 # one field of each method's own, with a value that is not its default
@@ -47,7 +48,7 @@ def test_settings_reach_the_method(name):
     settings.
     """
     recipe = override(first_recipe(name), backbone="tiny", size=32, **OTHER[name])
-    method = build_method(recipe, 16, 16, 4)
+    method = resolve(recipe, BlankVideos(16, 4), Machine("cpu")).method
     assert method.settings == recipe.method != METHODS[name]()
     networks = {k: create("tiny") for k in recipe.networks} | MORE.get(name, {})
     default = type(method)(**networks)
@@ -62,9 +63,8 @@ def test_settings_reach_the_method(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_encoder_that_is_assigned_is_the_one_that_learns(name):
-    method = build_method(
-        override(first_recipe(name), backbone="tiny", size=32, **OTHER[name]), 16, 16, 4
-    )
+    recipe = override(first_recipe(name), backbone="tiny", size=32, **OTHER[name])
+    method = resolve(recipe, BlankVideos(16, 4), Machine("cpu")).method
     method.encoder = other = create("tiny", seed=9)
     assert method.encoder is other and sum(m is other for m in method.modules()) == 1
 

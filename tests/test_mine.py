@@ -210,8 +210,7 @@ def test_a_run_of_coclr_knows_who_mined_for_it(place):
         place / "toy",
         place / "co",
         machine=QUIET,
-        init_from=place / "rgb",
-        sampler=place / "residual",
+        networks={"encoder": place / "rgb", "sampler": place / "residual"},
     )
     log = (place / "co" / "steps.csv").read_text().splitlines()
     cmr = [line.split(",")[log[0].split(",").index("cmr")] for line in log[1:]]
@@ -228,7 +227,8 @@ def test_each_class_over_the_epochs(place):
     recipe = override(
         find("coclr-cpr-toy-rgb-cycle1"), epochs=3, batch=8, queue=16, topk=2, **SMALL
     )
-    given = {"machine": QUIET, "init_from": place / "rgb", "sampler": place / "residual"}
+    networks = {"encoder": place / "rgb", "sampler": place / "residual"}
+    given = {"machine": QUIET, "networks": networks}
     pretrain(recipe, place / "toy", place / "whole", **given)
     pretrain(recipe, place / "toy", place / "parts", max_steps=8, **given)
     pretrain(recipe, place / "toy", place / "parts", resume=True, machine=QUIET)

@@ -19,7 +19,7 @@ from vssl_nb.measure import protocols
 from vssl_nb.measure.classify import ATTENTIVE_PROBES, PROBES
 from vssl_nb.config import RecipeError
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.runs import pretraining
+from vssl_nb.runs import experiment, pretraining
 
 # how a sentence helps: what to write instead, or where that stands
 REMEDY = re.compile(
@@ -121,7 +121,9 @@ def test_a_card_that_is_none(i, field, refusal):
 def test_what_python_is_given_is_looked_at_as_well(place):
     "A fine-tuned run to begin with, and a card that is none, of a folder that no option names."
     with pytest.raises(paths.PathError, match="tuned: is a fine-tuned run, made from runs/mine"):
-        pretraining.read_weights(place / "tuned", find("infonce-toy-rgb"), "encoder")
+        pretraining.read_weights(
+            place / "tuned", experiment.resolve(find("infonce-toy-rgb")), "encoder"
+        )
     for i, field in enumerate(BROKEN.values()):
         for resume in (True, False):
             with pytest.raises(

@@ -17,8 +17,9 @@ from vssl_nb.app.cli import parse
 from vssl_nb.training.checkpoints import load
 from vssl_nb.distributed import run_distributed
 from vssl_nb.runs.pretraining import pretrain
-from vssl_nb.runs.parts import build_method, training_clips
-from vssl_nb.runs.budget import dry_run, trace_step
+from vssl_nb.runs.experiment import BlankVideos, resolve
+from vssl_nb.training.machine import Machine
+from vssl_nb.runs.trace import dry_run, trace_step
 from vssl_nb.data.manifest import read
 from vssl_nb.methods import moquad
 from vssl_nb.methods.simclr import SimCLR
@@ -218,7 +219,7 @@ def test_the_positive_is_disturbed_as_the_recipe_says(place):
     "On every rung: which clips carry a still image, and which have the other speed."
     manifest = read(place / "videos")
     for i, looks in enumerate(([0, 0], [0, 1], [0, 1, 0], [0, 1, 0, 1])):
-        clips = training_clips(override(find(f"moquad-toy-rung{i}"), batch=8), manifest)
+        clips = resolve(override(find(f"moquad-toy-rung{i}"), batch=8), manifest).clips
         batch = next(iter(loader(clips, 8, 1)))
         mix = batch["augment"].get("mix", torch.zeros(8, len(looks)))
         assert torch.equal(mix > 0, torch.tensor(looks).bool().expand(8, -1))
@@ -236,12 +237,12 @@ pixels = SimpleNamespace(draw=draw, apply=apply)
 """)
     monkeypatch.syspath_prepend(tmp_path)
     plain = override(find("moquad-toy-rung0"), augmentation="plain_pixels:pixels")
-    assert training_clips(plain, read(place / "videos"))[0, 0]["clips"].shape == (2, 16, 32, 32, 3)
+    assert resolve(plain, read(place / "videos")).clips[0, 0]["clips"].shape == (2, 16, 32, 32, 3)
 
 
 def test_a_dry_run_walks_both_stages():
     with mock.patch.object(moquad, "quadruple_loss", wraps=moquad.quadruple_loss) as loss:
-        seen = dry_run(find("moquad-toy"))
+        seen = dry_run(resolve(find("moquad-toy")))
     assert seen.learned == (True, True) and not seen.waits
     appearance, quadruples = ((call.args[2], call.args[5] > 0) for call in loss.call_args_list)
     # the positive; are there hard negatives?
@@ -253,7 +254,7 @@ def test_memory_is_that_of_quadruples():
     "Not of the appearance task, which comes first and encodes half of the clips."
 
     def flops(**changes):
-        return trace_step(override(find("moquad-toy"), **changes), "float32").flops.sum()
+        return trace_step(resolve(override(find("moquad-toy"), **changes)), "float32").flops.sum()
 
     assert flops() == pytest.approx(flops(appearance_task=0.0), rel=1e-3)
     assert flops() == pytest.approx(
@@ -285,7 +286,7 @@ def test_activations_computed_again_change_nothing_but_memory():
         recipe = override(
             find("moquad-ucf101-r3d18"), batch=2, length=8, size=32, appearance_task=0.0
         )
-        method = build_method(recipe, 2).train()
+        method = resolve(recipe, BlankVideos(2), Machine("cpu")).method.train()
         method.encoder.activation_checkpointing, kept, told = again, {}, []
 
         def pack(x):

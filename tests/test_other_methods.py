@@ -1,6 +1,6 @@
 """Methods from outside, written with the public contract: one with clips of two sizes, and a masked ViT.
 
-They are trained through `runs.parts.build` and `runs.pretraining` like the methods of the library.
+They are trained through `runs.experiment.resolve` and `runs.pretraining` like the methods of the library.
 """
 
 import csv
@@ -19,9 +19,9 @@ from vssl_nb.data.manifest import read
 from vssl_nb.config import RecipeError
 from vssl_nb.methods.recipes import find, from_dict, override, settings_class, to_dict
 from vssl_nb.nets.heads import Projection
-from vssl_nb.runs.budget import dry_run, trace_step
+from vssl_nb.runs.trace import dry_run, trace_step
 from vssl_nb.runs.evaluation import open_trained, retrieve
-from vssl_nb.runs.parts import build
+from vssl_nb.runs.experiment import BlankVideos, resolve
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.ssl.memory import named_clips
 from vssl_nb.training.checkpoints import load
@@ -220,7 +220,7 @@ def losses(run):
 
 
 def test_clips_of_two_sizes_arrive(manifest):
-    parts = build(lejepa, manifest)
+    parts = resolve(lejepa, manifest)
     batch = one_batch(parts)
     assert batch["residual"].shape == (16, 2, 3, 8, 32, 32)
     assert batch["residual_local"].shape == (16, 3, 3, 4, 16, 16)
@@ -231,23 +231,25 @@ def test_clips_of_two_sizes_arrive(manifest):
     assert parts.clips.item_bytes() == sum(
         parts.clips[0, 5][k].nbytes for k in ("clips", "clips_local")
     )
-    alone = build(override(lejepa, method=_base.method), manifest)
+    alone = resolve(override(lejepa, method=_base.method), manifest)
     assert torch.equal(one_batch(alone)["residual"], batch["residual"]), (
         "local clips change the global ones"
     )
-    more = build(override(lejepa, local_clips=5), manifest)
+    more = resolve(override(lejepa, local_clips=5), manifest)
     assert one_batch(more)["residual_local"].shape[1] == 5, (
         "a field of the method, hence of the command line"
     )
     kept = from_dict(to_dict(lejepa))
     assert (
-        kept == lejepa and kept.groups["local"].size == 16 and "local" not in alone.recipe.clip_sets
+        kept == lejepa
+        and kept.clip_sets["local"].size == 16
+        and "local" not in alone.recipe.clip_sets
     )
 
 
 def test_blank_clips_of_two_sizes_arrive():
     "A budget and a dry run see every group, as the loader gives them."
-    parts = build(override(lejepa, backbone="tiny"), 32)
+    parts = resolve(override(lejepa, backbone="tiny"), BlankVideos(32))
     raw = next(iter(parts.batches))
     assert raw["clips"].shape == (16, 2, 8, 32, 32, 3) and raw["clips_local"].shape == (
         16,
@@ -258,8 +260,11 @@ def test_blank_clips_of_two_sizes_arrive():
         3,
     )
     assert {"augment", "augment_local"} < raw.keys()
-    assert dry_run(lejepa).learned == (True, True)
-    memory = [trace_step(override(lejepa, local_clips=n), videos=64).total.max() for n in (2, 6)]
+    assert dry_run(resolve(lejepa)).learned == (True, True)
+    memory = [
+        trace_step(resolve(override(lejepa, local_clips=n), BlankVideos(64))).total.max()
+        for n in (2, 6)
+    ]
     assert memory[0] < memory[1], "the local clips take memory"
 
 
@@ -276,7 +281,7 @@ def test_groups_that_are_none_are_refused():
 
 
 def test_what_lejepa_computes(manifest):
-    method = build(lejepa, manifest).method
+    method = resolve(lejepa, manifest).method
     z = torch.from_numpy(generator("noise", 1).standard_normal((1, 512, 16))).float()
     samples = dict(gauss=z, narrow=z * 0.1, point=z * 0, line=z[..., :1] * torch.ones(16))
     far = {name: method.sigreg(x.float(), 0).item() for name, x in samples.items()}
@@ -292,7 +297,7 @@ def test_what_lejepa_computes(manifest):
 
 
 def test_masks_hide_tubes(manifest):
-    parts = build(masked, manifest)
+    parts = resolve(masked, manifest)
     mask = parts.method.mask(6, 3).unflatten(1, (4, 4, 4))  # of 8 frames, 32 x 32 pixels
     assert (mask == mask[:, :1]).all() and (mask.flatten(1).float().mean(1) == 0.75).all()
     assert torch.equal(mask, parts.method.mask(6, 3).view_as(mask)), (
@@ -324,7 +329,7 @@ def test_masks_hide_tubes(manifest):
 
 def test_groups_of_parameters_and_clipping_are_applied(manifest):
     for recipe, rates in ((lejepa, {5e-3, 1e-2}), (masked, {3e-3})):
-        parts = build(recipe, manifest)
+        parts = resolve(recipe, manifest)
         groups = {id(p): g for g in parts.optimizer.param_groups for p in g["params"]}
         assert {g["lr"] for g in groups.values()} == rates
         for name, p in parts.method.named_parameters():
@@ -341,7 +346,7 @@ def test_groups_of_parameters_and_clipping_are_applied(manifest):
 
         parts.optimizer.step = watched
         run = TrainingState(parts.method, parts.optimizer)
-        results = fit(run, parts.batches, parts.views, parts.schedule, clip_norm=0.01)
+        results = fit(run, parts.batches, parts.views, parts.schedules, clip_norm=0.01)
         norms = [r.read()["grad_norm"] for _, r in zip(range(3), results)]
         assert min(norms) > 0.011, "the gradients were long enough to be clipped"
         assert all(abs(x - 0.01) < 1e-4 for x in longest), longest
@@ -352,7 +357,7 @@ def test_groups_of_parameters_and_clipping_are_applied(manifest):
 def test_trained_resumed_and_measured(recipe, manifest, tmp_path):
     whole = pretrain(recipe, manifest.path, tmp_path / "whole", machine=QUIET)
     curve = losses(whole)
-    parts, a = build(recipe, manifest), load(whole / "last.pt")
+    parts, a = resolve(recipe, manifest), load(whole / "last.pt")
     batch = one_batch(parts)
     before = parts.method(batch)[0].item()
     parts.method.load_state_dict(a["method"])

@@ -220,7 +220,7 @@ def test_what_was_given_stays(data, tmp_path):
 
 def test_the_time_of_a_step_is_measured_whatever_the_epochs(data):
     short = override(find("infonce-toy-residual"), epochs=1, batch=16, backbone="tiny", queue=16)
-    assert 0 < own.seconds_per_step(short, data, QUIET, 0.2) < 5
+    assert 0 < own.seconds_per_step(own.resolve(short, data, QUIET), 0.2) < 5
 
 
 # a verdict never fails after a training: it says less

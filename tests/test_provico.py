@@ -10,7 +10,8 @@ import torch
 import warm
 from house import NBS, cells
 
-from vssl_nb.runs.budget import dry_run, trace_step
+from vssl_nb.runs.experiment import resolve
+from vssl_nb.runs.trace import dry_run, trace_step
 from vssl_nb.training.checkpoints import load, read_encoder, read_heads
 from vssl_nb.app.cli import parse
 from vssl_nb.runs.pretraining import pretrain
@@ -184,5 +185,7 @@ def test_a_video_with_itself(threshold):
 
 
 def test_it_is_walked_and_measured_beforehand():
-    assert {"soft", "kl", "log_uncertainty", "mined"} <= {*dry_run(find("provico-toy")).logs}
-    assert trace_step(find("provico-toy"), "float32").flops.sum() > 0
+    assert {"soft", "kl", "log_uncertainty", "mined"} <= {
+        *dry_run(resolve(find("provico-toy"))).logs
+    }
+    assert trace_step(resolve(find("provico-toy")), "float32").flops.sum() > 0

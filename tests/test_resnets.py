@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from vssl_nb.nets import backbones
-from vssl_nb.runs import budget
+from vssl_nb.runs import trace
 from vssl_nb.training import checkpoints
 from vssl_nb.measure import features
 from vssl_nb.papers import published
 from vssl_nb.nets.backbones import BACKBONES, create
 from vssl_nb.distributed import GroupBatchNorm, group_batchnorm
-from vssl_nb.runs.budget import dry_run
+from vssl_nb.runs.experiment import resolve
+from vssl_nb.runs.trace import dry_run
 from vssl_nb.runs.finetuning import TRAININGS
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
@@ -187,7 +188,7 @@ def at_its_size(
 @pytest.mark.parametrize("name", ["r3d18", "r3d50_cvrl"])
 def test_a_recipe_takes_them(name):
     "Two steps on the pretended GPU; the CPU never waits, everything learns."
-    seen = dry_run(at_its_size(name), activation_checkpointing=name == "r3d18")
+    seen = dry_run(resolve(at_its_size(name)), activation_checkpointing=name == "r3d18")
     assert seen.learned == (True, True) and not seen.waits
 
 
@@ -195,7 +196,8 @@ def test_recomputation_pays_in_a_step():
     "What the budget says of a step, beside what the network keeps by shapes alone."
     recipe, net = at_its_size("r2plus1d_iic", 4), BACKBONES["r2plus1d_iic"].shapes()
     whole, again = (
-        budget.trace_step(recipe, activation_checkpointing=a).total.max() for a in (False, True)
+        trace.trace_step(resolve(recipe), activation_checkpointing=a).total.max()
+        for a in (False, True)
     )
     kept = backbones.cost(net, BACKBONES["r2plus1d_iic"].clip).saved
     net.activation_checkpointing = True
@@ -207,7 +209,7 @@ def test_recomputation_pays_in_a_step():
 
 def test_a_finetuning_takes_them():
     recipe = TRAININGS["cpr_finetune"].recipe(override(find("infonce-ucf101-rgb"), backbone="c3d"))
-    seen = dry_run(recipe, activation_checkpointing=True)
+    seen = dry_run(resolve(recipe), activation_checkpointing=True)
     assert seen.learned == (True, True) and not seen.waits
 
 

@@ -138,7 +138,7 @@ def test_recall_is_that_of_loops(here):
     "Eq. 9 by numpy, from the same points; R@k by sorting."
     t = open_trained("run")
     head = read_heads(here / "run" / "encoder.safetensors")["gaussian"]
-    from vssl_nb.runs.parts import view_options
+    from vssl_nb.runs.experiment import resolve
 
     q, g = gaussian_pairs(
         t.encoder,
@@ -147,7 +147,7 @@ def test_recall_is_that_of_loops(here):
         view=t.view,
         protocol=t.protocol(clips=4),
         machine=QUIET,
-        **view_options(t.recipe),
+        **resolve(t.recipe).view_options,
     )[1]
     for i in (0, 7):  # and the Gaussians are those of the clips
         m, v = two_by_two(*clip_gaussians(here, t.manifest.file(q.row[i].item()), 4))
@@ -309,10 +309,19 @@ def test_spoiled_videos_of_a_run(here):
     head = read_heads(here / "run" / "encoder.safetensors")["gaussian"]
     m, rows = t.manifest, t.manifest.select("test")[:6]
     p = t.protocol(clips=2)
-    from vssl_nb.runs.parts import view_options
+    from vssl_nb.runs.experiment import resolve
 
     seen, found = corrupted_uncertainty(
-        t.encoder, head, m, rows, t.view, p, (1, 2), (0.5,), machine=QUIET, **view_options(t.recipe)
+        t.encoder,
+        head,
+        m,
+        rows,
+        t.view,
+        p,
+        (1, 2),
+        (0.5,),
+        machine=QUIET,
+        **resolve(t.recipe).view_options,
     )
     assert sorted(seen) == sorted(rows)
     other = seen[1]

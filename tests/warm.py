@@ -46,12 +46,13 @@ def serve():
     from vssl_nb.app import cli
     from vssl_nb.methods.recipes import find
     from vssl_nb.runs.budget import describe_budget
+    from vssl_nb.runs.experiment import BlankVideos, resolve
     from vssl_nb.training.machine import Machine
 
     for module in pkgutil.walk_packages(vssl_nb.__path__, "vssl_nb."):
         importlib.import_module(module.name)
     # without numbers: it starts no thread
-    describe_budget(find("infonce-toy-rgb"), Machine("cpu"), 1, 32)
+    describe_budget(resolve(find("infonce-toy-rgb"), BlankVideos(32), Machine("cpu")))
     # to look through all of these modules for garbage takes half a second, and copies their memory
     gc.collect()
     gc.freeze()

@@ -305,8 +305,10 @@ def refuse_undeclared_copies(
     "TrainError for a copy of a network that `copies` does not name: it would stay random."
     method: Any = experiment.method
     original = encoder_and_projection(method, network)[0]
-    declared = declared_copies(method, network)
-    known = {part for net in (*experiment.networks.values(), *declared) for part in net.modules()}
+    known = set[nn.Module]()
+    for name, net in experiment.networks.items():
+        for declared in (net, *declared_copies(method, name)):
+            known |= set(declared.modules())
     for name, module in method.named_modules():
         if module in known or not same_weights(module, original):
             continue
