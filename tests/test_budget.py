@@ -1,5 +1,8 @@
-"""The budget of a step against processes that really train, torch's own counters and real tensors; every
-recipe and fine-tuning takes its first steps on a pretended GPU, where each mistake is found with its line."""
+"""The budget of a step against processes that really train, torch's own counters and real tensors.
+
+Every recipe and fine-tuning takes its first steps on a pretended GPU, where each mistake is found
+with its line.
+"""
 
 import json
 import re
