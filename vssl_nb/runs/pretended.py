@@ -131,6 +131,21 @@ class _Event:
         return 0.0
 
 
+@torch.no_grad()
+def _apply(module: nn.Module, fn, recurse: bool = True) -> nn.Module:
+    """What `module.to` does, with new parameters instead of new memory in the old ones: make
+    optimizers afterwards.
+    """
+    for layer in module.modules() if recurse else (module,):
+        for name, p in list(layer.named_parameters(recurse=False)):
+            x = fn(p)
+            if x is not p:
+                setattr(layer, name, nn.Parameter(x, p.requires_grad))
+        for name, b in list(layer.named_buffers(recurse=False)):
+            setattr(layer, name, fn(b))
+    return module
+
+
 _engine = torch.autograd.backward
 
 
@@ -183,6 +198,7 @@ class PretendedGPU(TorchDispatchMode):
         enter, leave = torch.no_grad.__enter__, torch.no_grad.__exit__
         for change in (
             mock.patch.multiple(torch.cuda, **self._driver()),
+            mock.patch.object(nn.Module, "_apply", _apply),
             mock.patch.object(torch.autograd, "backward", _backward),
             mock.patch.object(Tensor, "record_stream", lambda x, stream: None),
             # where operations that are made of others come by as a whole
@@ -190,12 +206,6 @@ class PretendedGPU(TorchDispatchMode):
             _MadeOnCPU(),
         ):
             self.patches.enter_context(change)
-        # `module.to` makes new parameters, instead of new memory in the old ones
-        self.patches.callback(
-            torch.__future__.set_overwrite_module_params_on_conversion,
-            torch.__future__.get_overwrite_module_params_on_conversion(),
-        )
-        torch.__future__.set_overwrite_module_params_on_conversion(True)
         return super().__enter__()
 
     def __exit__(self, *error):
