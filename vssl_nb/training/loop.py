@@ -22,7 +22,8 @@ from torch.utils.data import DataLoader, Sampler
 from ..data.dataset import TrainClips, collate
 from ..rng import generator
 from .checkpoints import CheckpointError
-from ..distributed import average_running, rank, world_size
+from ..distributed import rank, world_size
+from ..nets.batchnorm import average_running
 from .machine import Loader, compile_parts, keep_memory, pick_device
 
 # %% ../../nbs/library/loop.ipynb #0ed8898b

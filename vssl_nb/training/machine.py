@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader
 from ..data.dataset import VideoCache
 from ..paths import leave_terminal
 from ..config import Index, NonNegative, Settings
-from ..distributed import hide_from_compiler, world_size
+from ..distributed import world_size
+from ..nets.batchnorm import hide_from_compiler
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
