@@ -32,7 +32,8 @@ from ..app.own import seconds_per_step
 from ..runs.parts import training_videos, views_of_encoder
 from ..runs.pretraining import pretrain, views_ready
 from ..config import override_known, read_fields, read_lines
-from ..training.loop import TrainError, read_json, write_json
+from ..training.loop import TrainError
+from ..training.run_folder import read_json, write_json
 from ..training.machine import Machine, fastest_dtype
 from .published import ROWS, Published
 from .report import cell, dataset_of, html, table

@@ -43,7 +43,8 @@ from ..ssl.memory import l2_normalize
 from ..ssl.mining import ClassMiningRecall, TopK, make_miner, mine
 from ..config import override_known
 from ..distributed import is_main, on_main, start
-from ..training.loop import TrainError, read_json
+from ..training.loop import TrainError
+from ..training.run_folder import read_json
 from ..training.machine import Machine
 
 # %% ../../nbs/library/cotraining.ipynb #906ca140

@@ -63,15 +63,8 @@ from .parts import Parts, Plateau, build, encoder_about, training_device, view_o
 from .pretraining import earlier_run, manifest_place, open_folder, untrained
 from ..config import read_fields, read_lines
 from ..distributed import is_main, on_main, start, world_size
-from vssl_nb.training.loop import (
-    StepResult,
-    TrainError,
-    TrainingState,
-    batch_order,
-    drive,
-    machine_card,
-)
-from ..training.loop import run_folder
+from ..training.loop import StepResult, TrainError, TrainingState, batch_order
+from ..training.run_folder import drive, machine_card, run_folder
 from ..training.machine import Machine
 
 # %% ../../nbs/library/finetuning.ipynb #41ae35e7
@@ -648,10 +641,10 @@ def finetune(
     """Train a classifier end to end, in all processes that were started, and measure it on the test
     videos.
     """
-    with start() as place:
+    with start() as local_rank:
         t, training = starting_point(source, preset, data, split, fields)
         m, split, run, name = t.manifest, t.split, Path(source), t.about["recipe"]
-        device = training_device(training.recipe(t.recipe), machine.device, place.local)
+        device = training_device(training.recipe(t.recipe), machine.device, local_rank)
         home, first = (run.parent, run.name) if t.card else (Path("runs"), name)
         out = Path(out) if out else home / f"{first}-{preset}-split{split}-seed{seed}"
         s = open_session(t, training, seed, machine, device)

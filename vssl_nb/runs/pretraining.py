@@ -32,7 +32,14 @@ from .parts import flow_is_live, lr_schedule, training_clips, training_device
 from .parts import training_views, view_options
 from ..training.checkpoints import digest, export_encoder, load, save
 from ..distributed import gather_objects, is_main, on_main, rank, start, world_size
-from ..training.loop import StepLog, drive, machine_card, read_json, run_folder, write_json
+from vssl_nb.training.run_folder import (
+    StepLog,
+    drive,
+    machine_card,
+    read_json,
+    run_folder,
+    write_json,
+)
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order
 from ..training.machine import Machine, checkpoint_activations
 
@@ -408,9 +415,9 @@ def pretrain(
     out, machine, about = Path(out), replace(machine, **fields), encoder_about(recipe)
     if health_every < 0:
         raise TrainError(f"health_every={health_every} is below 0; use 0 for never")
-    with start() as place, run_folder(out):
+    with start() as local_rank, run_folder(out):
         manifest = open_data(data, machine.progress)
-        device = training_device(recipe, machine.device, place.local)
+        device = training_device(recipe, machine.device, local_rank)
         parts, run, card = begin(
             recipe,
             manifest,
@@ -549,9 +556,9 @@ def import_released(
     out, r = Path(out), load_released(path, view)
     recipe = recipe_within(r) if recipe is None else recipe
     about = encoder_about(recipe)
-    with start() as place, run_folder(out):
+    with start() as local_rank, run_folder(out):
         manifest = open_data(data, machine.progress)
-        device = training_device(recipe, machine.device, place.local)
+        device = training_device(recipe, machine.device, local_rank)
         parts, run, card = begin(
             recipe, manifest, out, False, device, machine, dict.fromkeys(recipe.networks, path)
         )
