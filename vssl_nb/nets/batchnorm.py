@@ -100,7 +100,9 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
                 "batch or groups"
             )
         zeros = x.new_zeros(x.shape[1], dtype=torch.float32)
-        normalised, means, variances = [], [], []
+        normalised = []
+        means = []
+        variances = []
         for part in x.chunk(groups):
             mean = zeros.clone()
             var = zeros.clone()
@@ -116,10 +118,10 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
         x: Tensor,  # (B, C, ...)
         peers: int,  # processes that share the statistics
     ) -> tuple[Tensor, Tensor, Tensor]:  # y; (C,) mean and unbiased variance of all peers
-        weight, bias = self.weight, self.bias
-        if not self.affine:
-            bias = x.new_zeros(x.shape[1], dtype=torch.float32)
-            weight = bias + 1
+        if self.affine:
+            return _synchronised(x, self.weight, self.bias, self.eps, peers)
+        bias = x.new_zeros(x.shape[1], dtype=torch.float32)
+        weight = bias + 1
         return _synchronised(x, weight, bias, self.eps, peers)
 
     def _track(

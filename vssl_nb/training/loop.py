@@ -412,10 +412,10 @@ class LARS(torch.optim.Optimizer):
         super().__init__(params, options)
 
     @torch.no_grad()
-    def step(
+    def step(  # type: ignore[override]
         self,
         closure: Any = None,  # not called
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         "One step of all layers; never waits for a GPU, and computes no loss again."
         for group in self.param_groups:
             for p in group["params"]:

@@ -111,7 +111,7 @@ def fastest_dtype(
         has_bfloat16 = torch.cuda.is_bf16_supported(False)
     else:
         # not in older versions of PyTorch
-        capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+        capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         has_bfloat16 = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
     return "bfloat16" if has_bfloat16 else "float32"
 
@@ -130,11 +130,13 @@ def free_memory(
         controllers, path = line.split(":", 2)[1:]
         if controllers:  # version 1
             tree = root / "sys/fs/cgroup/memory"
-            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+            limit = "memory.limit_in_bytes"
+            usage = "memory.usage_in_bytes"
             cached = "total_inactive_file"
         else:
             tree = root / "sys/fs/cgroup"
-            limit, usage = "memory.max", "memory.current"
+            limit = "memory.max"
+            usage = "memory.current"
             cached = "inactive_file"
         group = tree / path.strip("/")
         for g in (group, *group.parents):
