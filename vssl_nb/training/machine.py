@@ -307,15 +307,18 @@ def expect_recomputation(
         yield
         return
 
-    called = threading.Event()
-    hooks = [m.register_forward_pre_hook(lambda *_: called.set()) for m in encoder.modules()]
+    recomputed = threading.Event()
+    learned = threading.Event()  # not where a backward pass is only pretended
+    hooks = [m.register_forward_pre_hook(lambda *_: recomputed.set()) for m in encoder.modules()]
+    for p in encoder.parameters():
+        if p.requires_grad:
+            hooks.append(p.register_hook(lambda *_: learned.set()))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-    learns = any(p.grad is not None for p in encoder.parameters())
-    if learns and not called.is_set():
+    if learned.is_set() and not recomputed.is_set():
         raise MachineError(
             f"activation checkpointing: {type(method).__name__} uses {type(encoder).__name__} in a "
             "way that keeps all activations; leave --activation-checkpointing out, or let that way "
