@@ -28,6 +28,7 @@ import torch.multiprocessing as mp
 from torch import Tensor
 
 from .device import send_to
+from .extras import require
 from .files import first_line
 
 # %% ../nbs/library/distributed.ipynb #ac79bb5e
@@ -75,9 +76,7 @@ class _ByValue:  # a function that a fresh process cannot import, such as one of
         return self.f(*args)
 
     def __reduce__(self):
-        # only beside a GPU
-        import cloudpickle
-
+        cloudpickle = require("cloudpickle", "notebooks")
         return cloudpickle.loads, (cloudpickle.dumps(self.f),)
 
 
