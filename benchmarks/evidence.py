@@ -52,7 +52,7 @@ from vssl_nb.nets.backbones import create
 from vssl_nb.measure.classify import PROBES, classify, linear_probe
 from vssl_nb.data.dataset import TestClips
 from vssl_nb.papers.reproduce import Task, at_once
-from vssl_nb.training.loop import read_json, write_json
+from vssl_nb.training.run_folder import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.runs.experiment import encoder_metadata, resolve

@@ -69,7 +69,7 @@ from vssl_nb.nets.backbones import create  # noqa: E402
 from vssl_nb.runs.evaluation import open_trained  # noqa: E402
 from vssl_nb.runs.experiment import encoder_metadata  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain  # noqa: E402
-from vssl_nb.training.loop import read_json, write_json  # noqa: E402
+from vssl_nb.training.run_folder import read_json, write_json  # noqa: E402
 from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
 
 SIZES, STEPS, BATCH = (250, 0, 60), 200, 30  # 0: all clips

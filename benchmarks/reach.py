@@ -32,7 +32,7 @@ import torch
 from evidence import encoders, intervals, machine_of, recipe_of, told, trained
 
 from vssl_nb.papers.reproduce import Task, at_once
-from vssl_nb.training.loop import read_json, write_json
+from vssl_nb.training.run_folder import read_json, write_json
 from vssl_nb.runs.evaluation import open_trained
 from vssl_nb.training.machine import keep_memory
 from vssl_nb.data.manifest import Manifest, open_data

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import timedelta
 import typing
 import warnings
 from functools import cache
@@ -493,7 +494,7 @@ def own_files(place: Path):
     from vssl_nb.measure import classify, gaussian
     from vssl_nb.papers import report
     from vssl_nb.runs.cotraining import MiningQuality
-    from vssl_nb.training.loop import write_json
+    from vssl_nb.training.run_folder import write_json
 
     names, x = ["up/a.mp4", "up/b.mp4"], np.ones((2, 3), np.float32)
     index = search.SearchIndex(
@@ -690,34 +691,21 @@ def test_launch_variables_that_fit_to_nothing(monkeypatch, capsys):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "29400")
     assert "also needs RECIPE" in said_by(["pretrain"]) and not cli.is_first()
-    with pytest.raises(distributed.DistributedError, match="RANK=9 is not below WORLD_SIZE=8"):
-        distributed.process_place(dict(os.environ, RANK="9"))
     assert time.monotonic() - begin < 5
 
 
-@pytest.mark.parametrize("rank, other", [(0, 1), (1, 0)])
-def test_processes_that_never_come(rank, other, monkeypatch, capsys):
-    "A sentence at once, further ones, and an end; with torchrun the first one later."
+@pytest.mark.parametrize("rank", [0, 1])
+def test_processes_that_never_come(rank, monkeypatch):
+    "The one that is there gives up after the timeout, with a sentence."
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        port = str(s.getsockname()[1])
-    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port)):
-        monkeypatch.setenv(name, value)
-    place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    counts = []
-    for launched in ({}, {"TORCHELASTIC_RUN_ID": "x"}):
-        with pytest.raises(
-            distributed.DistributedError, match=f"waits for rank {other} at 127.* ends"
-        ):
-            with distributed.start(place | launched, patience=0.02):
-                pass
-        lines = capsys.readouterr().err.splitlines()
-        assert all(
-            f"rank {rank} of 2 waits for rank {other} at" in line and "unset RANK" in line
-            for line in lines
-        ), lines
-        counts.append(len(lines))
-    assert counts[0] >= 2 and counts[1] >= 1
+        port = s.getsockname()[1]
+    launch = {"RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in launch.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(distributed.DistributedError, match="do not find each other.*unset RANK"):
+        with distributed.start(timeout=timedelta(seconds=1)):
+            pass
 
 
 def test_a_foreign_file_in_place_of_a_package(workshop, tmp_path):

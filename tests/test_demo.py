@@ -15,7 +15,7 @@ from vssl_nb.papers.reproduce import BESIDE, Task, at_once, demo
 from vssl_nb.runs.cotraining import cotraining_phases
 from vssl_nb.training.checkpoints import digest, load
 from vssl_nb.config import RecipeError
-from vssl_nb.training.loop import read_json
+from vssl_nb.training.run_folder import read_json
 
 SHORT = dict(epochs=1, batch=8, length=4, queue=8, topk=5, test_clips=1, warmup=0.5)
 FEW = toy.Size(4, 1, 20, 32)  # half as many toy videos as tiny, of half as many frames

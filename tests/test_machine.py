@@ -11,8 +11,11 @@ import pytest
 import torch
 import warm
 from torch import nn
+from torch.utils.data import Dataset
 
+from vssl_nb.nets.backbones import checkpointed
 from vssl_nb.training import machine
+from vssl_nb.training.loop import TrainingState, fit, loader, make_optimizer, steps
 from vssl_nb.training.machine import (
     Machine,
     MachineError,
@@ -190,28 +193,72 @@ def test_a_worker_whose_main_process_left_is_silent(tmp_path):
     assert "of another kind" in warm.run(["report"], script=str(script)).stderr
 
 
-def test_parts_that_have_parameters_are_compiled(monkeypatch, capsys):
-    "And once it is said where nothing can be compiled."
+class Encoder(nn.Module):
+    "Two blocks, and two ways through them: to a feature, and to its tokens."
 
-    class Parts(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder, self.counter = nn.Linear(2, 2), nn.Identity()
-            self.slow = nn.Sequential(nn.Linear(2, 2))
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.second = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.activation_checkpointing = False
 
-    parts, tried, compiled = Parts(), [], mock.Mock()
-    monkeypatch.setattr(nn.Module, "compile", lambda part, **options: compiled(part, **options))
-    monkeypatch.setattr("torch.compile", lambda f: lambda x: tried.append(x.device.type))
-    assert compile_parts(parts, torch.device("meta")) and tried == ["meta"]
-    assert compiled.call_args_list == [
-        mock.call(p, dynamic=False) for p in (parts.encoder, parts.slow)
-    ]
+    def forward(self, x):
+        for block in (self.first, self.second):
+            x = checkpointed(block, x) if self.activation_checkpointing else block(x)
+        return x
+
+    def tokens(self, x):  # keeps all activations
+        return self.second(self.first(x))
+
+
+class Method(nn.Module):
+    def __init__(self, way):
+        super().__init__()
+        self.encoder = Encoder()
+        self.counter = nn.Identity()
+        self.slow = nn.ModuleList([nn.Linear(4, 4)])  # is not called itself
+        self.way = way
+
+    def forward(self, batch):
+        return getattr(self.encoder, self.way)(batch["clips"].float()).mean(), {}
+
+
+@pytest.mark.parametrize("way", ["forward", "tokens"])
+def test_every_way_through_an_encoder_is_compiled(way, monkeypatch):
+    "What a method calls is compiled whole; a way past `forward` in the parts that it calls."
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compile = torch.compile
+    monkeypatch.setattr(
+        "torch.compile", lambda f, **options: compile(f, backend=backend, **options)
+    )
+    torch.compiler.reset()
+    method = Method("__call__" if way == "forward" else way)
+    batch = {"clips": torch.ones(2, 4)}
+    plain, _ = method(batch)
+    assert compile_parts(method, torch.device("cpu"))
+    graphs.clear()  # of the trial
+    compiled, _ = method(batch)
+    torch.testing.assert_close(compiled, plain)
+    assert len(graphs) == (1 if way == "forward" else 2)
+    operations = [str(n.target) for g in graphs for n in g.graph.nodes if n.op == "call_function"]
+    assert sum("linear" in o for o in operations) == 2
+
+
+def test_where_nothing_can_be_compiled(monkeypatch, capsys):
+    "It is said once, and nothing is touched."
 
     def broken(f):
         raise OSError("no compiler")
 
     monkeypatch.setattr("torch.compile", broken)
-    assert not compile_parts(parts, torch.device("cpu")) and compiled.call_count == 2
+    monkeypatch.setattr(nn.Module, "compile", mock.Mock())
+    assert not compile_parts(Method("forward"), torch.device("cpu"))
+    assert not nn.Module.compile.called
     assert capsys.readouterr().err.startswith("torch.compile does not work here (OSError")
 
 
@@ -223,6 +270,37 @@ def test_activations_are_computed_twice_where_an_encoder_can():
     encoder.activation_checkpointing = False
     checkpoint_activations(encoder)
     assert encoder.activation_checkpointing is True
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, key):
+        return {"clips": torch.ones(4), "row": key[1]}
+
+
+def one_step(method):
+    run = TrainingState(method, make_optimizer(method))
+    next(fit(run, loader(Rows(), 2, epochs=1), lambda batch: batch, steps(())))
+
+
+def test_a_way_that_keeps_all_activations_is_refused():
+    "Where they are to be computed twice, in the first step; otherwise it trains."
+    one_step(Method("tokens"))
+    refused = Method("tokens")
+    checkpoint_activations(refused.encoder)
+    with pytest.raises(MachineError, match="Method uses Encoder in a way that keeps all act"):
+        one_step(refused)
+    honest = Method("forward")
+    checkpoint_activations(honest.encoder)
+    one_step(honest)
+    # who does not learn keeps nothing
+    frozen = Method("tokens")
+    checkpoint_activations(frozen.encoder.requires_grad_(False))
+    frozen.head = nn.Linear(4, 1)
+    frozen.forward = lambda batch: (frozen.head(frozen.encoder.tokens(batch["clips"])).mean(), {})
+    one_step(frozen)
 
 
 def send(*numbers):

@@ -19,6 +19,7 @@ import warm
 from vssl_nb.app import cli
 from vssl_nb import distributed
 from vssl_nb.data import manifest
+from vssl_nb.nets import batchnorm
 from vssl_nb.training.checkpoints import load
 
 SMALL = [
@@ -157,7 +158,7 @@ def test_the_global_random_state_changes_nothing(place):
     program = place / "seeded.py"
     program.write_text(
         "import random, sys, numpy, torch; torch.manual_seed(99); numpy.random.seed(99); "
-        "random.seed(99); from vssl_nb.cli import main; sys.exit(main())"
+        "random.seed(99); from vssl_nb import main; sys.exit(main())"
     )
     done = warm.run(
         ["pretrain", *SMALL, "--data", "videos", "--out", "seeded", "--workers", "2"],
@@ -612,14 +613,14 @@ def talk(hide):
     from torch import nn
 
     if not hide:
-        distributed.hide_from_compiler = lambda: None
+        batchnorm.hide_from_compiler = lambda: None
     graphs = []
 
     def look(graph, inputs):
         graphs.append(graph)
         return graph.forward
 
-    layer = distributed.group_batchnorm(nn.BatchNorm1d(2), "sync")
+    layer = batchnorm.group_batchnorm(nn.BatchNorm1d(2), "sync")
     x = torch.arange(8.0).view(4, 2).chunk(2)[distributed.rank()].clone().requires_grad_()
     net, weight = nn.Sequential(nn.ReLU(), layer, nn.Tanh()), torch.arange(4.0).view(2, 2)
 
@@ -634,8 +635,8 @@ def talk(hide):
 def test_the_compiler_stays_out_of_the_conversation_of_processes(monkeypatch):
     "`hide_from_compiler` is called in time; without it the exchange ends up in the graph."
     # an earlier test of this process may have called it
-    exchange = distributed._synchronised
-    monkeypatch.setattr(distributed, "_synchronised", getattr(exchange, "__wrapped__", exchange))
+    exchange = batchnorm._synchronised
+    monkeypatch.setattr(batchnorm, "_synchronised", getattr(exchange, "__wrapped__", exchange))
     for hide in True, False:
         for found in distributed.run_distributed(talk, 2, hide):
             assert found["same"] or not hide

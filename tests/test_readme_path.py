@@ -23,7 +23,7 @@ import torch
 
 from vssl_nb.app import cli
 from vssl_nb.data import manifest, video
-from vssl_nb.training import loop
+from vssl_nb.training import run_folder
 
 ROOT = Path(__file__).parent.parent
 VIDEOS = manifest.test_videos()
@@ -109,7 +109,7 @@ def run(args: list[str], code=0) -> tuple[str, str]:
 
 def interrupted(args: list[str], monkeypatch) -> None:
     "Ctrl-C in the first step: what is there is saved, and the run is not finished."
-    write = loop.StepLog.write
+    write = run_folder.StepLog.write
 
     def press(self, row):
         write(self, row)
@@ -117,7 +117,7 @@ def interrupted(args: list[str], monkeypatch) -> None:
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as m:
-        m.setattr(loop.StepLog, "write", press)
+        m.setattr(run_folder.StepLog, "write", press)
         _, errors = run(args, 128 + signal.SIGINT)
     out = Path(args[args.index("--out") + 1])
     assert (out / "last.pt").exists() and "go on with --resume" in errors, errors

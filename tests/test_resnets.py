@@ -15,7 +15,7 @@ from vssl_nb.training import checkpoints
 from vssl_nb.measure import features
 from vssl_nb.papers import published
 from vssl_nb.nets.backbones import BACKBONES, create
-from vssl_nb.distributed import GroupBatchNorm, group_batchnorm
+from vssl_nb.nets.batchnorm import GroupBatchNorm, group_batchnorm
 from vssl_nb.runs.experiment import resolve
 from vssl_nb.runs.trace import dry_run
 from vssl_nb.runs.finetuning import TRAININGS

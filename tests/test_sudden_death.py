@@ -13,12 +13,10 @@ import pytest
 import torch
 
 import warm
-from vssl_nb.training import checkpoints
-
-from vssl_nb.methods import recipes
 from vssl_nb.data import toy
-from vssl_nb.training.checkpoints import load
+from vssl_nb.methods import recipes
 from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.training.checkpoints import load
 
 SMALL = [
     "infonce-toy-residual",
@@ -93,7 +91,7 @@ def leg(place, out, slow):
     """
     if slow:
         fsync = os.fsync
-        checkpoints.os.fsync = lambda f: (time.sleep(0.03), fsync(f))
+        os.fsync = lambda f: (time.sleep(0.03), fsync(f))
     os.chdir(place)
     pretrain(
         RECIPE,
@@ -271,22 +269,18 @@ def test_a_folder_that_becomes_read_only(place, whole, disk):
 # --- several processes
 
 
-def torchrun(n, *more, cwd, program=("-m", "vssl_nb.cli")):
-    launcher = cwd / "torchrun.py"  # the processes that it starts import everything anew
+COMMAND = "import sys\nfrom vssl_nb import main\nsys.exit(main())\n"
+
+
+def torchrun(n, *more, cwd, before=""):
+    "The command line in processes that torchrun starts, which import everything anew."
+    launcher = cwd / "torchrun.py"
     launcher.write_text("from torch.distributed.run import main\nmain()\n")
+    program = cwd / "command.py"
+    program.write_text(before + COMMAND)
+    options = [f"--nproc-per-node={n}", "--master-port", free_port()]
     return warm.Command(
-        [
-            f"--nproc-per-node={n}",
-            "--master-port",
-            free_port(),
-            *program,
-            *PRETRAIN,
-            "--workers",
-            "1",
-            *more,
-        ],
-        cwd,
-        script=launcher,
+        [*options, program, *PRETRAIN, "--workers", "1", *more], cwd, script=launcher
     )
 
 
@@ -387,37 +381,15 @@ def test_two_processes_write_one_run(place, whole):
         )
 
 
-def test_the_variables_of_srun_start_a_run(place, whole):
-    "Two tasks of a SLURM step, without SLURM; what only the job says (sbatch) starts nothing."
-    step = {
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_STEP_NODELIST": "localhost",
-        "SLURM_JOB_ID": str(free_port()),
-        "MASTER_PORT": str(free_port()),
-        "SLURM_NTASKS": "2",
-    }
-    tasks = [
-        warm.Command(
-            ["pretrain", *SMALL, "--epochs", "2", "--workers", "0", "--out", "slurm"],
-            place,
-            os.environ | step | {"SLURM_PROCID": str(r), "SLURM_LOCALID": str(r)},
-        )
-        for r in range(2)
-    ]
-    told = [t.communicate(timeout=120) for t in tasks]
-    assert [t.returncode for t in tasks] == [0, 0], told
-    assert [out for out, _ in told] == ["slurm\n", ""] and not told[1][1]
-    assert "step/s" in told[0][1] and "memory of a step" in told[0][1]
-    assert load(place / "slurm" / "last.pt")["step"] == load(whole / "last.pt")["step"]
-    alone = run(
-        "--out",
-        "batch",
-        cwd=place,
-        env=os.environ | {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"},
-    )
-    assert alone.returncode == 0 and same(
-        load(place / "batch" / "last.pt"), load(whole / "last.pt")
-    )
+def test_tasks_of_srun_do_not_train_side_by_side(place, whole):
+    "Several tasks of a SLURM step know nothing of each other; one of a batch script runs alone."
+    step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}
+    sentence(run("--out", "step", cwd=place, env=os.environ | step), "srun torchrun")
+    assert not (place / "step").exists()
+    batch = {"SLURM_NTASKS": "2", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}
+    alone = run("--out", "batch", cwd=place, env=os.environ | batch)
+    assert alone.returncode == 0, alone.stderr
+    assert same(load(place / "batch" / "last.pt"), load(whole / "last.pt"))
 
 
 def test_a_mistake_of_many_processes_is_said_once(place, whole):
@@ -435,11 +407,42 @@ def test_the_first_process_says_it_though_it_comes_late(place):
     """torchrun ends all processes when one has ended; the others must not end before the first has
     spoken.
     """
-    late = place / "late.py"
-    late.write_text(
-        "import os, sys, time\nif os.environ['RANK']=='0': time.sleep(3)\n"
-        "from vssl_nb.cli import main\nsys.exit(main())\n"
-    )
-    process = torchrun(2, "--out", "bad", "--lr", "fast", cwd=place, program=[late])
+    late = "import os, time\nif os.environ['RANK'] == '0':\n    time.sleep(3)\n"
+    process = torchrun(2, "--out", "bad", "--lr", "fast", cwd=place, before=late)
     said = process.communicate(timeout=120)[1]
     assert process.returncode and len(ours(said)) == 1 and "--lr fast" in ours(said)[0], said
+
+
+def test_a_process_that_hangs_is_given_up(tmp_path):
+    """torchrun sees two processes that live, and one of them does nothing: the timeout of the group
+    ends the wait, with one sentence.
+    """
+    program = tmp_path / "hangs.py"
+    program.write_text(HANGS)
+    launcher = tmp_path / "torchrun.py"
+    launcher.write_text("from torch.distributed.run import main\nmain()\n")
+    options = ["--nproc-per-node=2", "--master-port", free_port()]
+    process = warm.Command([*options, program], tmp_path, script=launcher)
+    said = process.communicate(timeout=90)[1]
+    assert process.returncode and len(ours(said)) == 1, said
+    assert "rank 0 lost the connection to another process" in ours(said)[0], said
+
+
+HANGS = """
+import sys
+import time
+from datetime import timedelta
+
+import torch
+
+from vssl_nb import distributed
+
+try:
+    with distributed.start(timeout=timedelta(seconds=3)):
+        torch.distributed.barrier()
+        if distributed.rank() == 1:
+            time.sleep(600)
+        torch.distributed.all_reduce(torch.ones(1))
+except distributed.DistributedError as e:
+    sys.exit(f"vssl-nb: {e}")
+"""

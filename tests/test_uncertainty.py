@@ -283,7 +283,7 @@ def test_refusals(here, capsys, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("vssl_nb.training.checkpoints.os.fsync", full)
+    monkeypatch.setattr("vssl_nb.files.os.fsync", full)
     said = call(
         capsys,
         "uncertainty",

@@ -182,7 +182,7 @@ class PairSettings(Settings):
     momentum: Share | None = 0.999  # of the key encoder (CoCLR: 0.999); none: one network for both
     # 'cosine': up to 1, `ssl.memory.momentum_at`
     momentum_schedule: Literal["fixed", "cosine"] = "fixed"
-    # whose statistics: `distributed.group_batchnorm`
+    # whose statistics: `batchnorm.group_batchnorm`
     bn: Literal["shuffle", "sync", "split"] = "sync"
     groups: Count | None = None  # BatchNorm groups over all processes; none: one in each process
 

@@ -19,10 +19,17 @@ LINE = (
 class LogLines:
     "A stream for tqdm: what a terminal would overwrite becomes lines, each once."
 
-    def __init__(self, stream: TextIO):
-        self.stream, self.last = stream, ""
+    def __init__(
+        self,
+        stream: TextIO,  # where the lines go
+    ):
+        self.stream = stream
+        self.last = ""
 
-    def write(self, text: str):
+    def write(
+        self,
+        text: str,  # of a bar
+    ):
         line = text.strip("\r\n ")
         if line and line != self.last:
             self.stream.write(line + "\n")
@@ -41,10 +48,13 @@ def progress_bar(
     so.
     """
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
-        return screen_bar(items, **dict(smoothing=0.02) | options)
+        options.setdefault("smoothing", 0.02)
+        return screen_bar(items, **options)
+
+    options.setdefault("smoothing", 0.3)
     return text_bar(
         items,
-        **dict(smoothing=0.3) | options,
+        **options,
         file=LogLines(sys.stderr),
         mininterval=SECONDS,
         maxinterval=SECONDS,

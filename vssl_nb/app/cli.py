@@ -673,7 +673,7 @@ class Retrieve(EncodingOptions):
         from ..measure.health import conflict
         from ..papers.report import table
         from ..runs.evaluation import open_trained
-        from ..training.loop import write_json
+        from ..training.run_folder import write_json
 
         t = open_trained(self.source, self.data, out)
         p = t.protocol(self.protocol, **fields)
@@ -1086,7 +1086,7 @@ class Mine(RunOptions, WritingOptions):
         self.check_files(self.out)
         from ..papers.report import table
         from ..runs import cotraining
-        from ..training.loop import write_json
+        from ..training.run_folder import write_json
 
         networks, labels = cotraining.mining_networks(
             self.folder, self.mining, self.data, self.machine()

@@ -36,7 +36,7 @@ from ..nets.backbones import create
 from ..files import write_whole
 from ..config import read_lines
 from ..distributed import is_main
-from ..training.loop import read_json, write_json
+from ..training.run_folder import read_json, write_json
 from ..training.machine import Machine, init_worker
 from ..runs.budget import seconds_per_step
 from ..runs.evaluation import EvaluatedEncoder, open_trained

@@ -27,7 +27,8 @@ from .gaussian import ranks
 from .protocols import PROTOCOLS, Protocol
 from .retrieval import chance, compare_features, retrieval_recall
 from ..distributed import is_main
-from ..training.loop import StepLog, StepResult
+from ..training.loop import StepResult
+from ..training.run_folder import StepLog
 from ..training.machine import Machine
 
 # %% ../../nbs/lessons/19_health.ipynb #8fb1b09b

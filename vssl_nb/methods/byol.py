@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .recipes.byol import BYOLSettings
 from ..nets.heads import make_head
 from ..ssl.memory import EncoderPair, PairMethod, l2_normalize, named_clips
-from ..distributed import group_batchnorm
+from ..nets.batchnorm import group_batchnorm
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000a
 def regression_loss(

@@ -19,7 +19,8 @@ from ..arguments import one_of
 from ..rng import generator
 from ..device import send_to
 from ..nets.heads import make_head
-from ..distributed import group_batchnorm, rank, world_size
+from ..distributed import rank, world_size
+from ..nets.batchnorm import group_batchnorm
 from ..ssl.losses import mil_nce, topk_accuracy
 from vssl_nb.ssl.mining import (
     ClassMiningRecall,

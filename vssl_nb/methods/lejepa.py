@@ -19,7 +19,8 @@ from .recipes.lejepa import LeJEPASettings
 from ..nets.backbones import frozen_buffers
 from ..nets.heads import make_head
 from ..ssl.memory import named_clips
-from ..distributed import gather, group_batchnorm, world_size
+from ..distributed import gather, world_size
+from ..nets.batchnorm import group_batchnorm
 
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a000b
 def random_directions(

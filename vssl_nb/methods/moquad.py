@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ..nets.heads import make_head
-from ..distributed import all_pairs, group_batchnorm, world_size
+from ..distributed import all_pairs, world_size
+from ..nets.batchnorm import group_batchnorm
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
 from .recipes.moquad import MoQuadSettings

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ..device import send_to
 from ..rng import generator
-from ..distributed import gather, group_batchnorm, rank, world_size
+from ..distributed import gather, rank, world_size
+from ..nets.batchnorm import group_batchnorm
 from vssl_nb.nets.heads import (
     bhattacharyya,
     draw_gaussian,

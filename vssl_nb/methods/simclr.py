@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..nets.heads import make_head
-from ..distributed import all_pairs, group_batchnorm
+from ..distributed import all_pairs
+from ..nets.batchnorm import group_batchnorm
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
 from .recipes.simclr import SimCLRSettings

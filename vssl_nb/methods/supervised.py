@@ -20,7 +20,8 @@ from .recipes.supervised import SupervisedSettings
 from ..nets.backbones import in_memory, initialise
 from ..nets.heads import draw_gaussian, mixture_moments
 from ..ssl.losses import topk_accuracy
-from ..distributed import group_batchnorm, rank, world_size
+from ..distributed import rank, world_size
+from ..nets.batchnorm import group_batchnorm
 
 # %% ../../nbs/library/supervised.ipynb #5a000007
 class Classifier(nn.Module):

@@ -32,7 +32,8 @@ from ..app.own import seconds_per_step
 from ..runs.experiment import resolve
 from ..runs.pretraining import pretrain
 from ..config import override_known, read_fields, read_lines
-from ..training.loop import TrainError, read_json, write_json
+from ..training.loop import TrainError
+from ..training.run_folder import read_json, write_json
 from ..training.machine import Machine, fastest_dtype
 from .published import ROWS, Published
 from .report import cell, dataset_of, html, table

@@ -36,7 +36,8 @@ from .pretraining import pretrain, read_weights, stored_recipe
 from .released import view_of
 from ..ssl.memory import l2_normalize
 from ..ssl.mining import ClassMiningRecall, TopK, make_miner, mine
-from ..training.loop import TrainError, read_json
+from ..training.loop import TrainError
+from ..training.run_folder import read_json
 from ..training.machine import Machine
 
 # %% ../../nbs/library/cotraining.ipynb #906ca140

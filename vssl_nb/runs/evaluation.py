@@ -65,7 +65,8 @@ from .hub import load_hub
 from .experiment import Experiment, encoder_metadata, training_device
 from .released import RELEASED_FILES, load_released
 from ..training.checkpoints import read_encoder, read_heads
-from ..training.loop import TrainError, read_json, write_json
+from ..training.loop import TrainError
+from ..training.run_folder import read_json, write_json
 from ..training.machine import Machine
 
 # %% ../../nbs/library/evaluation.ipynb #19fc5ce4

@@ -73,15 +73,8 @@ from vssl_nb.runs.pretraining import (
     warmup_notes,
     write_run_files,
 )
-from vssl_nb.training.loop import (
-    StepResult,
-    TrainError,
-    TrainingState,
-    batch_order,
-    drive,
-    machine_card,
-    run_folder,
-)
+from ..training.loop import StepResult, TrainError, TrainingState, batch_order
+from ..training.run_folder import drive, machine_card, run_folder
 from ..training.machine import Machine
 
 # %% ../../nbs/library/finetuning.ipynb #41ae35e7
@@ -710,9 +703,9 @@ def finetune(
     """Train a classifier end to end, in all processes that were started, and measure it on the test
     videos.
     """
-    with start() as place:
+    with start() as local_rank:
         t, training = starting_point(source, preset, data, split, fields)
-        session = open_session(t, training, seed, machine, place.local)
+        session = open_session(t, training, seed, machine, local_rank)
         run, name = Path(source), t.about["recipe"]
         home, first = (run.parent, run.name) if t.card else (Path("runs"), name)
         out = Path(out) if out else home / f"{first}-{preset}-split{t.split}-seed{seed}"

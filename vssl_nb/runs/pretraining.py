@@ -35,8 +35,9 @@ from .checks import GLOBAL_RNG, check_method, errors_of
 from .experiment import Experiment, flow_is_live, resolve
 from .released import continued_state, load_released, recipe_within, released_weights
 from ..training.checkpoints import digest, export_encoder, load, save
-from ..training.loop import StepLog, StepResult, TrainError, TrainingState, batch_order
-from ..training.loop import drive, machine_card, read_json, run_folder, write_json
+from ..training.run_folder import StepLog
+from ..training.loop import StepResult, TrainError, TrainingState, batch_order
+from ..training.run_folder import drive, machine_card, read_json, run_folder, write_json
 from ..training.machine import Machine
 
 # %% ../../nbs/library/pretraining.ipynb #650726e6
@@ -524,9 +525,9 @@ def pretrain(
     if health_every < 0:
         raise TrainError(f"health_every={health_every} is below 0; use 0 for never")
 
-    with start() as place, run_folder(out):
+    with start() as local_rank, run_folder(out):
         manifest = open_data(data, machine.progress)
-        experiment = resolve(recipe, manifest, machine, local=place.local)
+        experiment = resolve(recipe, manifest, machine, local=local_rank)
         refuse_plateau(experiment)
         refuse_untrainable(experiment)
         run, card = begin_or_resume(experiment, out, resume, networks)
@@ -684,9 +685,9 @@ def import_released(
     if recipe is None:
         recipe = recipe_within(released)
 
-    with start() as place, run_folder(out):
+    with start() as local_rank, run_folder(out):
         manifest = open_data(data, machine.progress)
-        experiment = resolve(recipe, manifest, machine, local=place.local)
+        experiment = resolve(recipe, manifest, machine, local=local_rank)
         refuse_plateau(experiment)
         refuse_untrainable(experiment)
         run, card = begin_or_resume(experiment, out, False, dict.fromkeys(recipe.networks, path))

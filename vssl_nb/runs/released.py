@@ -29,7 +29,8 @@ from ..training.checkpoints import (
     save,
 )
 from ..files import write_whole
-from ..training.loop import TrainError, TrainingState, batch_order, read_json
+from ..training.loop import TrainError, TrainingState, batch_order
+from ..training.run_folder import read_json
 
 # --- a file of torch.save, from anybody
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ..nets.heads import make_head
 from ..config import PairSettings
-from ..distributed import gather, group_batchnorm, permute_across_ranks, world_size
+from ..distributed import gather, permute_across_ranks, world_size
+from ..nets.batchnorm import group_batchnorm
 from ..arguments import one_of
 from ..rng import generator
 

@@ -6,9 +6,11 @@
 __all__ = ['CheckpointError', 'save', 'load', 'digest', 'export_encoder', 'read_encoder', 'read_heads', 'read_tensors']
 
 # %% ../../nbs/library/checkpoints.ipynb #3c711d1d
-import hashlib, json, os, pickle, secrets, zipfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import hashlib
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from ..files import first_line, write_whole
 from ..nets.backbones import create
 from ..nets.heads import make_head
-from ..files import first_line, write_whole
 
 # %% ../../nbs/library/checkpoints.ipynb #ecdc4b0c
 class CheckpointError(ValueError):
@@ -29,9 +31,9 @@ class CheckpointError(ValueError):
 
 # %% ../../nbs/library/checkpoints.ipynb #91c55d2f
 def save(
-    path,
+    path,  # of the file
     state: dict[str, Any],  # nested dicts and lists of tensors, numbers and strings
-) -> Path:
+) -> Path:  # the path
     """Write a state so that `path` always holds a whole one; raises `CheckpointError` if the disk
     refuses.
     """
@@ -39,13 +41,15 @@ def save(
 
 
 def _on_cpu(
-    x: Any,
+    x: Any,  # a state, or a part of it
 ) -> Any:  # a file names no GPU; a tensor on the CPU stays itself
     if isinstance(x, Tensor):
         return x.cpu()
     if isinstance(x, dict):
         return type(x)((k, _on_cpu(v)) for k, v in x.items())
-    return type(x)(map(_on_cpu, x)) if type(x) in (list, tuple) else x
+    if type(x) in (list, tuple):
+        return type(x)(_on_cpu(v) for v in x)
+    return x
 
 
 def load(
@@ -58,16 +62,16 @@ def load(
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(
-            f"{path}: there is no such checkpoint; give the path of a "
-            "last.pt, or start without --resume"
+            f"{path}: there is no such checkpoint; give the path of a last.pt, or start without "
+            "--resume"
         )
     try:
         with zipfile.ZipFile(path) as z:
             broken = z.testzip()
     except (zipfile.BadZipFile, OSError) as e:
         raise CheckpointError(
-            f"{path}: this is not a checkpoint "
-            f"written by vssl_nb ({first_line(e)}), or its end is missing; take an earlier copy"
+            f"{path}: this is not a checkpoint written by vssl_nb ({first_line(e)}), or its end is "
+            "missing; take an earlier copy"
         ) from e
     if broken:
         raise CheckpointError(
@@ -77,8 +81,8 @@ def load(
         state = torch.load(path, map_location=device, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as e:
         raise CheckpointError(
-            f"{path}: holds something other than tensors and numbers, so it was not loaded "
-            "(it could run code); ask its author for a state_dict"
+            f"{path}: holds something other than tensors and numbers, so it was not loaded (it "
+            "could run code); ask its author for a state_dict"
         ) from e
     if not isinstance(state, dict):
         raise CheckpointError(f"{path}: holds a {type(state).__name__}, not the state of a run")
@@ -106,29 +110,43 @@ def export_encoder(
     tensors: Mapping[str, Tensor] | None = None,
 ) -> Path:  # the path
     "Write an encoder, and what belongs to it, as one file that can be loaded without this run."
-    parts = {"": encoder} | {f"heads.{name}.": head for name, head in (heads or {}).items()}
-    state = {
-        f"{prefix}{k}": v.detach().cpu().contiguous()
-        for prefix, x in parts.items()
-        for k, v in x.state_dict().items()
-    }
-    state |= {
-        f"tensors.{k}": v.detach().cpu().contiguous().clone() for k, v in (tensors or {}).items()
-    }
-    for name, head in (heads or {}).items():
+    heads = heads or {}
+    made_by = {}
+    for name, head in heads.items():
         if not hasattr(head, "made_by"):
             raise CheckpointError(
                 f"{path}: the head {name!r} cannot be made again; make it with `heads.make_head`"
             )
-    made = {name: list(head.made_by) for name, head in (heads or {}).items()}  # type: ignore[arg-type]
-    about = about | ({"heads": made} if made else {}) | {"sha256": digest(state)}
+        made_by[name] = list(head.made_by)  # type: ignore[arg-type]
+
+    state = _weights(encoder, "")
+    for name, head in heads.items():
+        state |= _weights(head, f"heads.{name}.")
+    for name, x in (tensors or {}).items():
+        # a tensor may share its memory with others, which the format refuses
+        state[f"tensors.{name}"] = x.detach().cpu().contiguous().clone()
+
+    if made_by:
+        about = about | {"heads": made_by}
+    about = about | {"sha256": digest(state)}
     # not `save_file`, which leaves a temporary file of its own beside ours when it is killed
-    return write_whole(
-        path, lambda f: f.write(to_bytes(state, {"vssl_nb": json.dumps(about)})), CheckpointError
-    )
+    data = to_bytes(state, {"vssl_nb": json.dumps(about)})
+    return write_whole(path, lambda f: f.write(data), CheckpointError)
 
 
-def _exported(path: Path, outside: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _weights(
+    net: nn.Module,
+    prefix: str,  # of the names in the file
+) -> dict[str, Tensor]:
+    return {
+        f"{prefix}{name}": x.detach().cpu().contiguous() for name, x in net.state_dict().items()
+    }
+
+
+def _exported(
+    path: Path,  # written by `export_encoder`
+    outside: bool,  # as of `read_encoder`
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and description of a file; CheckpointError where it is damaged, or names code of
     others.
     """
@@ -153,13 +171,14 @@ def _exported(path: Path, outside: bool) -> tuple[dict[str, Tensor], dict[str, A
             f"{path}: damaged (its weights are not the ones that were written); take an earlier "
             "copy"
         )
-    heads = [h[0] for h in about.get("heads", {}).values()]
-    foreign = [x for x in (about["backbone"], about.get("view", ""), *heads) if ":" in x]
+
+    heads = [made_by[0] for made_by in about.get("heads", {}).values()]
+    named = [about["backbone"], about.get("view", ""), *heads]
+    foreign = [name for name in named if ":" in name]
     if foreign and not outside:
         raise CheckpointError(
-            f"{path}: names {foreign[0]!r}, code that is not of "
-            "this library; open its run folder, or pass outside=True if you trust whoever made "
-            "the file"
+            f"{path}: names {foreign[0]!r}, code that is not of this library; open its run folder, "
+            "or pass outside=True if you trust whoever made the file"
         )
     return state, about
 
@@ -167,14 +186,21 @@ def _exported(path: Path, outside: bool) -> tuple[dict[str, Tensor], dict[str, A
 def _filled(
     net: nn.Module,
     weights: dict[str, Tensor],
-    path,
-    name: str,
+    path,  # of the file, for the message
+    name: str,  # of the network, for the message
 ) -> nn.Module:  # in eval mode
     try:
         net.load_state_dict(weights)
     except RuntimeError as e:
         raise CheckpointError(f"{path}: its weights do not fit {name} of this version") from e
     return net.eval()
+
+
+def _with_prefix(
+    state: dict[str, Tensor],
+    prefix: str,
+) -> dict[str, Tensor]:  # what begins with the prefix, without it
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
 def read_encoder(
@@ -185,11 +211,10 @@ def read_encoder(
 ) -> tuple[nn.Module, dict[str, Any]]:
     "Read an exported encoder; raises `CheckpointError` if it is not one, or not whole."
     state, about = _exported(Path(path), outside)
-    encoder = create(about["backbone"], **about.get("backbone_args", {}))
     weights = {k: v for k, v in state.items() if not k.startswith(("heads.", "tensors."))}
-    return _filled(encoder, weights, path, f"backbone {about['backbone']!r}").requires_grad_(
-        False
-    ), about
+    encoder = create(about["backbone"], **about.get("backbone_args", {}))
+    encoder = _filled(encoder, weights, path, f"backbone {about['backbone']!r}")
+    return encoder.requires_grad_(False), about
 
 
 def read_heads(
@@ -198,14 +223,11 @@ def read_heads(
 ) -> dict[str, nn.Module]:  # name -> head
     "Read the heads that were exported with an encoder, in eval mode; raises `CheckpointError`."
     state, about = _exported(Path(path), outside)
-
-    def weights(prefix):
-        return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-
-    return {
-        name: _filled(make_head(*made), weights(f"heads.{name}."), path, f"the head {name!r}")
-        for name, made in about.get("heads", {}).items()
-    }
+    heads = {}
+    for name, made_by in about.get("heads", {}).items():
+        weights = _with_prefix(state, f"heads.{name}.")
+        heads[name] = _filled(make_head(*made_by), weights, path, f"the head {name!r}")
+    return heads
 
 
 def read_tensors(
@@ -214,4 +236,4 @@ def read_tensors(
 ) -> dict[str, Tensor]:  # name -> tensor
     "Read the tensors that were exported with an encoder; raises `CheckpointError`."
     state, _ = _exported(Path(path), outside)
-    return {k.removeprefix("tensors."): v for k, v in state.items() if k.startswith("tensors.")}
+    return _with_prefix(state, "tensors.")

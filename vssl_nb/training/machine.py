@@ -2,7 +2,14 @@
 stopped.
 """
 
-import ctypes, math, os, re, signal, sys, threading, time
+import ctypes
+import math
+import os
+import re
+import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +20,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..data.dataset import VideoCache
-from ..paths import leave_terminal
 from ..config import Index, NonNegative, Settings
-from ..distributed import hide_from_compiler, world_size
+from ..data.dataset import VideoCache
+from ..distributed import world_size
+from ..nets.batchnorm import hide_from_compiler
+from ..paths import leave_terminal
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -52,7 +60,8 @@ class Machine(Settings):
     def place(
         self,
         local: int = 0,  # number of this process on its machine
-    ) -> torch.device:
+    ) -> torch.device:  # that exists
+        "The device of this process; raises MachineError if it is not there."
         return pick_device(self.device, local)
 
 
@@ -73,6 +82,7 @@ def pick_device(
         raise MachineError(f"device={name!r} is unknown; use 'auto', 'cpu' or 'cuda'") from e
     if device.type != "cuda":
         return device
+
     gpus = torch.cuda.device_count()
     if world_size() == 1:
         if (device.index or 0) < gpus:
@@ -82,23 +92,28 @@ def pick_device(
         )
     if device.index is not None:
         raise MachineError(
-            f"device={name!r} would put {world_size()} processes on "
-            "one GPU; use --device cuda, which gives each its own"
+            f"device={name!r} would put {world_size()} processes on one GPU; use --device cuda, "
+            "which gives each its own"
         )
-    if local < gpus:
-        return torch.device("cuda", local)
-    raise MachineError(
-        f"process {local + 1} of this machine finds only {gpus} GPUs; "
-        "start one process per GPU, or use --device cpu"
-    )
+    if local >= gpus:
+        raise MachineError(
+            f"process {local + 1} of this machine finds only {gpus} GPUs; start one process per "
+            "GPU, or use --device cpu"
+        )
+    return torch.device("cuda", local)
 
 
-def fastest_dtype(device: torch.device) -> Literal["float32", "bfloat16"]:
+def fastest_dtype(
+    device: torch.device,
+) -> Literal["float32", "bfloat16"]:
     "Of a forward pass: bfloat16 where the processor has instructions for its products."
     if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(False) else "float32"
-    has = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return "bfloat16" if has.get("avx512_bf16") or has.get("amx_bf16") else "float32"
+        has_bfloat16 = torch.cuda.is_bf16_supported(False)
+    else:
+        # not in older versions of PyTorch
+        capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+        has_bfloat16 = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
+    return "bfloat16" if has_bfloat16 else "float32"
 
 
 def free_memory(
@@ -109,32 +124,36 @@ def free_memory(
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
 
-    def number(
-        file: str | Path,
-        name: str = "",
-        default: float = 0.0,
-    ) -> float:  # behind a name
-        text = (root / file).read_text() if (root / file).is_file() else ""
-        match = re.search(rf"^{name}\s*(\d+)", text, re.MULTILINE)
-        return float(match[1]) if match else default
-
-    free, cgroups = (
-        [1024 * number("proc/meminfo", "MemAvailable:", math.inf)],
-        root / "proc/self/cgroup",
-    )
+    free = [1024 * _number(root / "proc/meminfo", "MemAvailable:", math.inf)]
+    cgroups = root / "proc/self/cgroup"
     for line in cgroups.read_text().splitlines() if cgroups.exists() else ():
-        kind, at = line.split(":", 2)[1:]
-        folder, limit, usage, cached = (
-            ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            if kind
-            else ("", "memory.max", "memory.current", "inactive_file")
-        )
-        group = root / "sys/fs/cgroup" / folder / at.strip("/")  # of version 1 or 2
-        free += [
-            number(g / limit, "", math.inf) - number(g / usage) + number(g / "memory.stat", cached)
-            for g in (group, *group.parents)
-        ]
+        controllers, path = line.split(":", 2)[1:]
+        if controllers:  # version 1
+            tree = root / "sys/fs/cgroup/memory"
+            limit = "memory.limit_in_bytes"
+            usage = "memory.usage_in_bytes"
+            cached = "total_inactive_file"
+        else:
+            tree = root / "sys/fs/cgroup"
+            limit = "memory.max"
+            usage = "memory.current"
+            cached = "inactive_file"
+        group = tree / path.strip("/")
+        for g in (group, *group.parents):
+            used = _number(g / usage) - _number(g / "memory.stat", cached)
+            free.append(_number(g / limit, "", math.inf) - used)
     return max(0.0, min(free)) / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def _number(
+    file: Path,
+    name: str = "",  # that the number stands behind, at the beginning of a line
+    default: float = 0.0,  # where there is none
+) -> float:
+    "A number in a file of the system."
+    text = file.read_text() if file.is_file() else ""
+    match = re.search(rf"^{name}\s*(\d+)", text, re.MULTILINE)
+    return float(match[1]) if match else default
 
 
 @contextmanager
@@ -142,7 +161,7 @@ def backend_settings(
     machine: Machine,  # cudnn_benchmark, matmul_precision, deterministic
 ) -> Iterator[None]:
     "Torch's own global switches as the machine has them, inside; afterwards as before."
-    cudnn, fixed = torch.backends.cudnn, machine.deterministic
+    cudnn = torch.backends.cudnn
     before = (
         cudnn.benchmark,
         cudnn.deterministic,
@@ -152,15 +171,16 @@ def backend_settings(
     )
 
     def switch(benchmark, deterministic, precision, algorithms, warn):
-        cudnn.benchmark, cudnn.deterministic = benchmark, deterministic
+        cudnn.benchmark = benchmark
+        cudnn.deterministic = deterministic
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(algorithms, warn_only=warn)
 
+    fixed = machine.deterministic
     if fixed:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
     # a trial decides by time, so it excludes the same bits; a warning only, because 3-D max pooling
-    # has no
-    # backward pass of that kind on a GPU
+    # has no backward pass of that kind on a GPU
     switch(machine.cudnn_benchmark and not fixed, fixed, machine.matmul_precision, fixed, True)
     try:
         yield
@@ -174,7 +194,9 @@ def keep_memory() -> bool:  # False where the C library is not glibc
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    m_trim_threshold, m_mmap_max = -1, -4  # names in glibc's malloc.h
+    # names in glibc's malloc.h
+    m_trim_threshold = -1
+    m_mmap_max = -4
     return mallopt(m_mmap_max, 0) == 1 and mallopt(m_trim_threshold, -1) == 1
 
 
@@ -185,8 +207,8 @@ def init_worker(
     worker: int,  # its number; `DataLoader` gives it
 ) -> None:
     "Prepare a process that decodes: the main process alone answers STOPS."
-    for s in STOPS:
-        signal.signal(s, signal.SIG_IGN)
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     sys.excepthook = unless_deserted
     keep_memory()
@@ -240,14 +262,17 @@ def compile_parts(
 
 
 def called_parts(
-    method: nn.Module,  # a method, or a part of it
+    method: nn.Module,
 ) -> Iterator[nn.Module]:
-    "The outermost modules inside of it that have parameters and are called."
-    # not the whole method: its Python counters and lists would make it compile again and again
-    for part in method.children():
-        if type(part).forward is nn.Module.forward:
-            yield from called_parts(part)
-        elif any(True for _ in part.parameters()):
+    """The modules inside of it that have parameters and are called, the inner ones, too.
+
+    What is compiled is the outermost that a method calls: its encoder, or, where it takes another
+    way than `forward` (`encoder.tokens(x, keep)`), the layers that it meets there.
+    """
+    # not the method itself: its Python counters and lists would make it compile again and again
+    for part in method.modules():
+        is_called = type(part).forward is not nn.Module.forward
+        if part is not method and is_called and any(True for _ in part.parameters()):
             yield part
 
 
@@ -269,6 +294,38 @@ def checkpoint_activations(
         )
 
 
+@contextmanager
+def expect_recomputation(
+    method: nn.Module,  # its encoder is watched, if activation checkpointing is on there
+) -> Iterator[None]:
+    """Around a backward pass: MachineError where the encoder learns and computes nothing again.
+
+    That is so where a method goes through its encoder on a way that keeps all activations.
+    """
+    encoder: Any = getattr(method, "encoder", None)
+    if not getattr(encoder, "activation_checkpointing", False):
+        yield
+        return
+
+    recomputed = threading.Event()
+    learned = threading.Event()  # not where a backward pass is only pretended
+    hooks = [m.register_forward_pre_hook(lambda *_: recomputed.set()) for m in encoder.modules()]
+    for p in encoder.parameters():
+        if p.requires_grad:
+            hooks.append(p.register_hook(lambda *_: learned.set()))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if learned.is_set() and not recomputed.is_set():
+        raise MachineError(
+            f"activation checkpointing: {type(method).__name__} uses {type(encoder).__name__} in a "
+            "way that keeps all activations; leave --activation-checkpointing out, or let that way "
+            "apply its blocks with backbones.checkpointed, as the encoder's forward does"
+        )
+
+
 class StopSignal(threading.Event):
     "Set once a signal has come; `.signal` is the first."
 
@@ -280,7 +337,8 @@ def stop_signals() -> Iterator[StopSignal]:
     """An event that STOPS set, those that are not ignored; a second Ctrl-C, two seconds later, ends
     all.
     """
-    event, since = StopSignal(), time.monotonic()
+    event = StopSignal()
+    since = time.monotonic()
 
     def handle(number, frame):
         nonlocal since
@@ -288,20 +346,21 @@ def stop_signals() -> Iterator[StopSignal]:
         if event.is_set() and number == signal.SIGINT and time.monotonic() - since > 2:
             raise KeyboardInterrupt
         if not event.is_set():
-            since, event.signal = time.monotonic(), number
+            since = time.monotonic()
+            event.signal = number
         event.set()
         if number == signal.SIGHUP:
             leave_terminal()
 
-    main = threading.current_thread() is threading.main_thread()  # no other may listen
-    # with nohup, SIGHUP is ignored
-    before = {
-        s: signal.signal(s, handle)
-        for s in STOPS
-        if main and (s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN)
-    }
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # no other may listen
+        for number in STOPS:
+            # with nohup, SIGHUP is ignored
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue
+            before[number] = signal.signal(number, handle)
     try:
         yield event
     finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -48,7 +48,7 @@ class IICSettings(Settings):
     head: str | None = None
     dim: Count = 128  # of the head
     dim_hidden: Count | None = None  # of the head
-    # whose statistics BatchNorm takes: `distributed.group_batchnorm`
+    # whose statistics BatchNorm takes: `batchnorm.group_batchnorm`
     bn: Literal["sync", "split"] = "sync"
     groups: Count | None = None  # BatchNorm groups over all processes; none: one in each process
     clips: ClassVar[tuple[str, ...]] = ("x",)
