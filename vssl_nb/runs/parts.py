@@ -428,8 +428,6 @@ def check_method(
     lacks, encoder = [], getattr(method, "encoder", None)
     if type(method).forward is nn.Module.forward:
         lacks.append("it has no forward(batch)")
-    if not callable(getattr(method, "after_step", None)):
-        lacks.append("it has no after_step(batch): define it, empty if nothing follows a step")
     if not isinstance(encoder, nn.Module):
         lacks.append("it has no encoder for evaluation to take: set self.encoder")
     elif not isinstance(getattr(encoder, "dim", None), int):
@@ -468,7 +466,8 @@ def check_method(
             if not (isinstance(v, (int, float, np.number)) or isinstance(v, Tensor) and v.ndim == 0)
         ]
     try:
-        trial.after_step(batch)
+        if hasattr(trial, "after_step"):
+            trial.after_step(batch)
     except Exception as e:
         lacks.append(f"after_step fails: {error_in_words(e)}")
     return lacks

@@ -249,12 +249,10 @@ def initialise_from(
         # encoders, each with its projection
         state, places = read_weights(folder, recipe, name), list[Any]()
         if name == "encoder":
-            projection, slow = (
-                getattr(method, k, None) for k in ("projection", "momentum_encoder")
-            )
-            places += [[method.encoder] + [projection] * (projection is not None)] + [slow] * (
-                slow is not None
-            )
+            projection = getattr(method, "projection", None)
+            places += [[method.encoder] + [projection] * (projection is not None)]
+            if hasattr(method, "copies"):
+                places += method.copies().get("encoder", ())
         else:
             places += [getattr(method, name)]
         for place in places:

@@ -546,7 +546,8 @@ def take_step(
         loss = torch.stack(losses).mean()
         run.finite &= loss.isfinite()
         numbers = {"loss": loss, "grad_norm": step_optimizer(run.opt, clip_norm)}
-    method.after_step(batch)
+    if hasattr(method, "after_step"):
+        method.after_step(batch)
     average_running(method)
     run.step += 1
     metrics = Metrics(numbers | mean_logs(reports) | run.votes | {"finite": run.finite})
