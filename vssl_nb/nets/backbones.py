@@ -6,7 +6,8 @@
 __all__ = ['INCEPTION_WIDTHS', 'BACKBONES', 'initialise', 'in_memory', 'PointConv', 'TimeConv', 'Separable', 'check_clip', 'frozen_buffers', 'checkpointed', 'BlockNet', 'SeparableNet', 'Cost', 'cost', 'pointwise', 'spacetime', 'Gate', 'Inception', 'S3D', 'Backbone', 'call_factory', 'create', 'r3d18', 'r2plus1d18', 'r3d18_iic', 'r2plus1d_iic', 'r3d50_cvrl', 'r3d18_slow', 'channels_between', 'full_conv', 'factored_conv', 'Residual', 'c3d', 'SlowBlock', 'place_code', 'Tubelets', 'TransformerBlock', 'TokensLast', 'VideoViT', 'attention_map']
 
 # %% ../../nbs/library/backbones.ipynb #e5958ff9
-import inspect, math
+import inspect
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..arguments import one_of
 from ..distributed import gather
 from ..names import resolve
-from ..arguments import one_of
 
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
 SAME_SOURCE = ("positive", "negative", "ignored")
