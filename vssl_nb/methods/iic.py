@@ -219,8 +219,9 @@ class IIC(nn.Module):
         kept = self.views if s.intra is None else (*self.views, "intra")
         self.bank = Bank(dim, videos, seed + 2, kept, s.bank_momentum, s.bank_start)
         self.miners = make_miners(s.miner, s.topk, s.miner_options, self.views, videos)
-        counts_classes = rows is not None and s.miner is not None
-        self.cmr = ClassMiningRecall(rows) if counts_classes else None
+        self.cmr: ClassMiningRecall | None = None
+        if rows is not None and s.miner is not None:
+            self.cmr = ClassMiningRecall(rows)
 
     def features(
         self,

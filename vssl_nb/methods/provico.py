@@ -184,10 +184,10 @@ class ProViCo(nn.Module):
         videos = world_size() * B  # of all processes; this one takes its own
         own = slice(rank() * B, (rank() + 1) * B)
         rng = generator("samples", self.seed, step)
-        noise = rng.standard_normal((videos, K, D), dtype=np.float32)
-        clip = rng.integers(N, size=(videos, K))
-        noise = send_to(torch.from_numpy(noise[own]), mu.device)
-        clip = send_to(torch.from_numpy(clip[own]), mu.device)
+        every_noise = rng.standard_normal((videos, K, D), dtype=np.float32)
+        every_clip = rng.integers(N, size=(videos, K))
+        noise = send_to(torch.from_numpy(every_noise[own]), mu.device)
+        clip = send_to(torch.from_numpy(every_clip[own]), mu.device)
 
         m, v = mixture_moments(mu, s)
         if self.settings.sample_from == "mixture":
