@@ -117,8 +117,8 @@ class MethodSettings(Protocol):
 class ViewFunction(Protocol):
     """What an encoder sees of a clip: a function of float clips.
 
-    Keyword arguments are its options. Optional: `streams`, a tuple of what the loader must deliver
-    for it; without it `('clips',)`. Each stream is one positional argument.
+    Arguments after a `*` are its options, with their defaults. Optional: `inputs`, a tuple of what
+    the loader must deliver for it, each a positional argument; without it `('clips',)`.
     """
 
     def __call__(
