@@ -65,7 +65,8 @@ def test_an_encoder_that_is_assigned_is_the_one_that_learns(name):
     method = build_method(
         override(first_recipe(name), backbone="tiny", size=32, **OTHER[name]), 16, 16, 4
     )
-    method.encoder = other = create("tiny", seed=9)
+    owner = getattr(method, "pair", method)
+    owner.encoder = other = create("tiny", seed=9)
     assert method.encoder is other and sum(m is other for m in method.modules()) == 1
 
 
