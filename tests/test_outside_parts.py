@@ -1,6 +1,7 @@
-"""Packages of somebody else in `outside/`: a masked method, clips of three sizes, a view's option.
+"""Packages of somebody else in `outside/`: a masked method, and a view with an option.
 
-None of our files changes for them. `test_outside.py` does the same through the command line.
+None of our files changes for them. `test_outside.py` does the same through the command line, and
+`test_other_methods.py` has LeJEPA with clips of two sizes.
 """
 
 import csv
@@ -96,18 +97,6 @@ def test_the_slow_copy_is_exported_and_weight_decay_has_a_schedule(packages, vid
     assert not torch.equal(exported["norm.weight"], state["method"]["encoder.norm.weight"])
     decay = {group["weight_decay"] for group in state["opt"]["param_groups"]}
     assert len(decay) == 1 and 0.3 < decay.pop() <= 0.4
-
-
-def test_clips_of_three_sizes(packages, videos, tmp_path):
-    recipe = packages("sizes.recipes").sizes
-    assert {name: r.size for name, r in recipe.groups.items()} == {
-        "": 32,
-        "middle": 24,
-        "small": 16,
-    }
-    run = pretrain(recipe, videos, tmp_path / "run", **QUIET)
-    loss = numbers(run, "loss")
-    assert len(loss) > 3 and loss[-1] < loss[0]
 
 
 def test_a_view_without_a_word_about_its_option(packages):
