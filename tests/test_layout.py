@@ -10,7 +10,7 @@ from house import LIBRARY, cells, modules, name_of, notebooks
 ORDER = (
     ("arguments", "device", "extras", "fields", "files", "names", "progress"),
     ("paths", "rng", "show"),
-    ("config", "distributed"),
+    ("config", "contracts", "distributed"),
     ("data",),
     ("nets",),
     ("ssl",),

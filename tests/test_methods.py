@@ -65,7 +65,8 @@ def test_settings_reach_the_method(name):
 def test_an_encoder_that_is_assigned_is_the_one_that_learns(name):
     recipe = override(first_recipe(name), backbone="tiny", size=32, **OTHER[name])
     method = resolve(recipe, BlankVideos(16, 4), Machine("cpu")).method
-    method.encoder = other = create("tiny", seed=9)
+    owner = getattr(method, "pair", method)
+    owner.encoder = other = create("tiny", seed=9)
     assert method.encoder is other and sum(m is other for m in method.modules()) == 1
 
 

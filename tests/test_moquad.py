@@ -230,9 +230,13 @@ def test_an_augmentation_of_ones_own_need_not_know_of_still_images(place, monkey
     (tmp_path / "plain_pixels.py").write_text("""
 from types import SimpleNamespace
 from vssl_nb.data.augmentation import apply, centre
-def draw(rng, clips, frames, height, width, *, size, colour, area, aspect, crop, flip, jitter, brightness,
-    contrast, saturation, hue, grey, grey_mode, permute, blur, sigma, same=False):
+
+def draw(
+    rng, clips, frames, height, width, *, size, colour, area, aspect, crop, flip, jitter,
+    brightness, contrast, saturation, hue, grey, grey_mode, permute, blur, sigma, same=False,
+):
     return centre(clips, frames, height, width, size=size)
+
 pixels = SimpleNamespace(draw=draw, apply=apply)
 """)
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""Methods from outside, written with the public contract: one with clips of two sizes, and a masked ViT.
+"""Methods from outside, written with the public contract: clips of two sizes, and a masked ViT.
 
 They are trained through `runs.experiment.resolve` and `runs.pretraining` like the methods of the library.
 """
@@ -92,9 +92,6 @@ class LeJEPA(nn.Module):
             "spread": spread,
         }
 
-    def after_step(self, batch):
-        pass
-
 
 # a masked ViT of two blocks: SimMIM's pixels (Xie et al. 2022) behind VideoMAE's tubes (Tong et al.
 # 2022)
@@ -170,9 +167,6 @@ class Masked(nn.Module):
         mask = self.mask(len(x), batch["step"])
         wrong = (self.decoder(self.encoder.tokens(x, mask)).float() - self.pixels(x).float()) ** 2
         return wrong[mask].mean(), {"hidden": mask.float().mean()}
-
-    def after_step(self, batch):
-        pass
 
 
 _base = find("infonce-toy-residual")

@@ -1,10 +1,13 @@
-"""Somebody else's package: their own method, miner, view, backbone and recipe; none of our files
-changes.
+"""Somebody else's package, `outside/lab`: their own method, miner, view, backbone and recipe.
+
+None of our files changes.
 """
 
 import os
+import shutil
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,87 +20,7 @@ from vssl_nb.runs.evaluation import measure_encoder
 from vssl_nb.training.checkpoints import load
 from vssl_nb.runs.pretraining import read_json
 
-PACKAGE = {
-    "__init__.py": "",
-    "settings.py": """
-from dataclasses import dataclass
-from typing import ClassVar
-
-@dataclass(frozen=True)
-class MirrorSettings:
-    dim:int = 32 # of the compared features
-    momentum:float = 0.9 # of the target network
-    clips:ClassVar = ('one', 'two')
-    name:ClassVar[str] = 'mirror'
-    method:ClassVar[str] = 'lab.mirror:Mirror'
-
-@dataclass(frozen=True)
-class ClashSettings:
-    cache:int = 3 # an option of pretrain is called so
-    name:ClassVar[str] = 'clash'
-    method:ClassVar[str] = 'lab.mirror:Mirror'
-""",
-    "mirror.py": """
-import copy
-import torch
-import torch.nn.functional as F
-from torch import nn
-from vssl_nb.nets.heads import Projection
-from vssl_nb.ssl.memory import ema_update, named_clips
-
-class Mirror(nn.Module):
-    def __init__(self, encoder, view, seed, dim, momentum):
-        super().__init__()
-        self.encoder, self.projection = encoder, Projection(encoder.dim, 64, dim, seed+1)
-        self.predictor = Projection(dim, 64, dim, seed+2)
-        self.target = copy.deepcopy(nn.Sequential(self.encoder, self.projection)).requires_grad_(False)
-        self.view, self.momentum = view, momentum
-
-    def forward(self, batch):
-        one, two = named_clips(batch, self.view, ('one', 'two'))
-        p = [self.predictor(self.projection(self.encoder(x))) for x in (one, two)]
-        with torch.no_grad(): t = [self.target(x) for x in (two, one)]
-        agree = sum(F.cosine_similarity(a.float(), b.float()).mean() for a, b in zip(p, t))/2
-        return 2 - 2*agree, {'agree': agree.detach()}
-
-    def after_step(self, batch):
-        ema_update(self.target, nn.Sequential(self.encoder, self.projection), self.momentum)
-""",
-    "parts.py": """
-import torch
-from torchvision.models import video
-
-def gradient(clips): # (B, V, 3, T, H, W) in [0, 1]: horizontal and vertical edges, and the grey picture
-    grey = clips.mean(2)
-    x, y = grey.diff(dim=-1, append=grey[..., -1:]), grey.diff(dim=-2, append=grey[..., -1:, :])
-    return torch.stack([x, y, grey - .5], 2)*4
-
-def mc3_18(seed):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = video.mc3_18(weights=None)
-    net.fc, net.dim = torch.nn.Identity(), 512
-    return net
-
-class MutualNearest:
-    "Candidates that are among the k nearest of the query, and have it among the k nearest queries of theirs."
-    def __init__(self, k, view=None): self.k, self.view = k, view
-    def __call__(self, sims, excluded):
-        assert len(sims) > 1, 'a miner sees every view'
-        sim = sims[self.view or next(iter(sims))].masked_fill(excluded, -torch.inf)
-        def nearest(s, k):
-            best = s.topk(min(k, s.shape[1]), 1).indices
-            return torch.zeros_like(s, dtype=torch.bool).scatter_(1, best, True)
-        return nearest(sim, self.k) & nearest(sim.T, self.k).T & ~excluded
-""",
-    "recipes.py": """
-from vssl_nb.methods.recipes import find, override
-
-mirror = override(find('infonce-toy-residual'), name='mirror-lab', method='lab.settings:MirrorSettings',
-    view='lab.parts:gradient', backbone='lab.parts:mc3_18', optimizer='sgd', lr=0.01, epochs=1, batch=8,
-    warmup=0.5, length=4, size=16, test_clips=1)
-""",
-}
+PACKAGE = Path(__file__).parent / "outside" / "lab"
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +29,7 @@ def lab(tmp_path_factory):
     it is.
     """
     there = tmp_path_factory.mktemp("outside")
-    (there / "lab").mkdir()
-    for name, text in PACKAGE.items():
-        (there / "lab" / name).write_text(text)
+    shutil.copytree(PACKAGE, there / "lab")
     toy.make(there / "videos", size="tiny", progress=False)
     return there
 

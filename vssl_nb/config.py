@@ -180,8 +180,9 @@ class PairSettings(Settings):
     # that makes the projection: a name of `nets.heads.HEADS`, or 'package.module:name'
     head: str = "projection"
     momentum: Share | None = 0.999  # of the key encoder (CoCLR: 0.999); none: one network for both
-    # 'cosine': up to 1, `ssl.memory.momentum_at`
-    momentum_schedule: Literal["fixed", "cosine"] = "fixed"
+    # 'cosine', 'linear': up to momentum_end, `ssl.memory.momentum_at`
+    momentum_schedule: Literal["fixed", "cosine", "linear"] = "fixed"
+    momentum_end: Share = 1.0  # after the last step, of 'cosine' and 'linear'
     # whose statistics: `batchnorm.group_batchnorm`
     bn: Literal["shuffle", "sync", "split"] = "sync"
     groups: Count | None = None  # BatchNorm groups over all processes; none: one in each process

@@ -6,15 +6,16 @@
 __all__ = ['regression_loss', 'BYOL']
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b00004
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from ..contracts import TrainingBatch
+from ..nets.batchnorm import group_batchnorm
 from .recipes.byol import BYOLSettings
 from ..nets.heads import make_head
-from ..ssl.memory import EncoderPair, PairMethod, l2_normalize, named_clips
-from ..nets.batchnorm import group_batchnorm
+from ..ssl.memory import EncoderPair, l2_normalize, named_clips
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000a
 def regression_loss(
@@ -25,7 +26,7 @@ def regression_loss(
     return 2 - 2 * (l2_normalize(q) * l2_normalize(k)).sum(1).mean()
 
 # %% ../../nbs/lessons/08_byol.ipynb #08b0000e
-class BYOL(PairMethod):
+class BYOL(nn.Module):
     """Predict, from one clip, what the momentum encoder makes of the other, both ways round (BYOL,
     ρBYOL).
     """
@@ -39,10 +40,23 @@ class BYOL(PairMethod):
         **fields,  # of `BYOLSettings`
     ):
         super().__init__()
-        self.view, self.settings = view, (s := BYOLSettings(**fields))
+        s = BYOLSettings(**fields)
+        self.view = view
+        self.settings = s
         self.pair = EncoderPair(encoder, s, seed)
         predictor = make_head(s.head, s.dim, s.dim_hidden, s.dim, seed + 2)
         self.predictor = group_batchnorm(predictor, s.bn, s.groups)
+
+    @property
+    def encoder(self) -> nn.Module:
+        return self.pair.encoder
+
+    @property
+    def projection(self) -> nn.Module:
+        return self.pair.projection
+
+    def copies(self) -> Mapping[str, Sequence[nn.Module]]:
+        return self.pair.copies()
 
     def predict(
         self,
@@ -54,7 +68,7 @@ class BYOL(PairMethod):
     def target(
         self,
         x: Tensor,  # (B, 3, T, H, W)
-        batch: dict[str, Any],
+        batch: TrainingBatch,
     ) -> Tensor:  # (B, dim), unit length
         "What the momentum encoder makes of a clip, without gradient."
         return self.pair.keys(x, batch)
@@ -62,20 +76,24 @@ class BYOL(PairMethod):
     def forward(
         self,
         # view (B, 2, 3, T, H, W), and what `EncoderPair.keys` takes of it
-        batch: dict[str, Any],
+        batch: TrainingBatch,
         # returns: scalar float32 loss; agree and spread, the latter of all targets
     ) -> tuple[Tensor, dict[str, Tensor]]:
         "Each clip predicts the other."
-        x_q, x_k = named_clips(batch, self.view, self.settings.clips)
-        q, q_ = self.predict(x_q), self.predict(x_k)
-        k, k_ = self.target(x_k, batch), self.target(x_q, batch)
-        loss = regression_loss(q, k) + regression_loss(q_, k_)
-        spread = torch.cat([k, k_]).detach().std(0, correction=0).mean() * k.shape[1] ** 0.5
+        x_1, x_2 = named_clips(batch, self.view, self.settings.clips)
+        q_1 = self.predict(x_1)
+        q_2 = self.predict(x_2)
+        k_2 = self.target(x_2, batch)
+        k_1 = self.target(x_1, batch)
+        loss = regression_loss(q_1, k_2) + regression_loss(q_2, k_1)
+
+        targets = torch.cat([k_2, k_1]).detach()
+        spread = targets.std(0, correction=0).mean() * targets.shape[1] ** 0.5
         return loss, {"agree": 1 - loss.detach() / 4, "spread": spread}
 
     def after_step(
         self,
-        batch: dict[str, Any],  # its `progress`, 0 .. 1
+        batch: TrainingBatch,  # its `progress`, 0 .. 1
     ) -> None:
         "Move the momentum encoder."
         self.pair.after_step(batch)

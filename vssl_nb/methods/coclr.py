@@ -6,15 +6,19 @@
 __all__ = ['with_mined', 'without_own_key', 'coin', 'learn_from', 'CoCLR']
 
 # %% ../../nbs/lessons/12_coclr.ipynb #6ea6afed
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..contracts import TrainingBatch
+from .recipes.coclr import CoCLRSettings
 from ..nets.heads import make_head
+from ..rng import generator
 from ..ssl.losses import mil_nce, topk_accuracy
+from ..ssl.memory import EncoderPair, Queue, momentum_keys, named_clips
 from vssl_nb.ssl.mining import (
     ClassMiningRecall,
     Mined,
@@ -24,9 +28,6 @@ from vssl_nb.ssl.mining import (
     mining_precision,
     mining_recall,
 )
-from ..ssl.memory import EncoderPair, PairMethod, Queue, momentum_keys, named_clips
-from ..rng import generator
-from .recipes.coclr import CoCLRSettings
 
 # %% ../../nbs/lessons/12_coclr.ipynb #df9fb809
 def with_mined(
@@ -37,9 +38,12 @@ def with_mined(
     own: bool = True,  # is the own key a positive of rows that have others?
 ) -> tuple[Tensor, Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "Each query against its own key and the queue; the mined keys are positives."
-    sim = torch.cat([(q * k).sum(1, keepdim=True), q @ keys.T], 1)
+    own_sim = (q * k).sum(1, keepdim=True)
+    queue_sim = q @ keys.T
     if mined.ignored is not None:
-        sim = torch.cat([sim[:, :1], sim[:, 1:].masked_fill(mined.ignored, -torch.inf)], 1)
+        queue_sim = queue_sim.masked_fill(mined.ignored, -torch.inf)
+    sim = torch.cat([own_sim, queue_sim], 1)
+
     match = torch.cat([torch.ones_like(mined.positive[:, :1]), mined.positive], 1)
     return sim, match if own else without_own_key(match)
 
@@ -68,7 +72,7 @@ def learn_from(
     f: Tensor,  # (B, D) the own keys in the mining view
     queue: Queue,  # earlier keys in both views, the learning one first
     miner: Callable,  # (sims, excluded) -> (B, K) bool, such as `TopK` or `Cascade`
-    batch: dict[str, Any],  # source (B,) and label (B,), -1 or left out where unknown
+    batch: Mapping[str, Any],  # source (B,) and label (B,), -1 or left out where unknown
     temperature: float,  # of the softmax
     # what clips of the same recording are: 'positive', 'negative' or 'ignored'
     same_source: str = "positive",
@@ -79,17 +83,23 @@ def learn_from(
     # returns: scalar float32 loss; top1, top5, positives, quality of the mining
 ) -> tuple[Tensor, dict[str, Tensor]]:
     "Mine with `f`, then compare `q` with the keys of its own view."
+    unknown = torch.full((len(q),), -1, device=q.device)
+    label = batch.get("label", unknown)
+    source = batch.get("source", unknown)
+
     view, mining_view = queue.views
-    nobody = torch.full((len(q),), -1, device=q.device)
-    label, source = (batch.get(c, nobody) for c in ("label", "source"))
     sims = {
         mining_view: f @ queue[mining_view].T,
         view: k @ queue[view].T,
         f"{view} query": q.detach() @ queue[view].T,
     }
     mined = mine(miner, sims, source, queue.source, queue.valid, same_source)
-    counted = mined if mining else replace(mined, positive=mined.positive & ~mined.topk)
-    sim, match = with_mined(q, k, queue[view], counted, own)
+    used = mined
+    if not mining:
+        used = replace(mined, positive=mined.positive & ~mined.topk)
+
+    sim, match = with_mined(q, k, queue[view], used, own)
+    loss = mil_nce(sim, match, temperature)
     logs = {
         "top1": topk_accuracy(sim, match, 1),
         "top5": topk_accuracy(sim, match, 5),
@@ -99,11 +109,12 @@ def learn_from(
     }
     if cmr is not None:
         cmr.update(mined.others, label, queue, batch.get("epoch", 0))
-        logs |= {"mined_rk": mining_hits(mined.others, label, queue.label), "cmr": cmr.median()}
-    return mil_nce(sim, match, temperature), logs
+        logs["mined_rk"] = mining_hits(mined.others, label, queue.label)
+        logs["cmr"] = cmr.median()
+    return loss, logs
 
 # %% ../../nbs/lessons/12_coclr.ipynb #8cb190f9
-class CoCLR(PairMethod):
+class CoCLR(nn.Module):
     "One phase of co-training: one view learns, the frozen network of the other chooses positives."
 
     def __init__(
@@ -119,17 +130,34 @@ class CoCLR(PairMethod):
         **fields,  # of `CoCLRSettings`
     ):
         super().__init__()
-        self.view, self.seed, self.settings = view, seed, (s := CoCLRSettings(**fields))
+        s = CoCLRSettings(**fields)
         if view == s.mining_view:
             raise ValueError(
                 f"both views are {view!r}: co-training needs two, one to learn and one to mine"
             )
+
+        self.view = view
+        self.seed = seed
+        self.settings = s
         self.queue = Queue(s.dim, s.queue, seed + 2, (view, s.mining_view))
         self.pair = EncoderPair(encoder, s, seed)
-        head = make_head(s.head, getattr(sampler, "dim"), s.dim_hidden, s.dim, seed + 3)
+
+        dim: Any = sampler.dim
+        head = make_head(s.head, dim, s.dim_hidden, s.dim, seed + 3)
         self.sampler = nn.Sequential(sampler, head).requires_grad_(False).eval()
         self.miner = make_miner(s.miner, s.topk, s.miner_options)
         self.cmr = None if rows is None else ClassMiningRecall(rows)
+
+    @property
+    def encoder(self) -> nn.Module:
+        return self.pair.encoder
+
+    @property
+    def projection(self) -> nn.Module:
+        return self.pair.projection
+
+    def copies(self) -> Mapping[str, Sequence[nn.Module]]:
+        return self.pair.copies()
 
     def train(self, mode: bool = True):
         super().train(mode)
@@ -139,17 +167,21 @@ class CoCLR(PairMethod):
     def forward(
         self,
         # both views (B, 2, 3, T, H, W): query, key; source (B,); label, row, step
-        batch: dict[str, Any],
+        batch: TrainingBatch,
         # returns: scalar loss, None while the queue fills; what `learn_from` logs
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         "Mine with the other view, compare in this one."
         s = self.settings
-        (x_q, x_k), (_, y_k) = (named_clips(batch, v, s.clips) for v in (self.view, s.mining_view))
-        waits = self.training and s.until_full == "wait" and not self.queue.full
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not waits):
+        x_q, x_k = named_clips(batch, self.view, s.clips)
+        _, y_k = named_clips(batch, s.mining_view, s.clips)
+
+        filling = self.training and s.until_full == "wait" and not self.queue.full
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not filling):
             q = self.pair.queries(x_q)
-        k, f = self.pair.keys(x_k, batch), momentum_keys(self.sampler, y_k)
-        own = not (self.training and coin(s.drop_own, self.seed, batch.get("step", 0)))
+        k = self.pair.keys(x_k, batch)
+        f = momentum_keys(self.sampler, y_k)
+
+        drop_own = self.training and coin(s.drop_own, self.seed, batch.get("step", 0))
         with torch.autocast(q.device.type, enabled=False):
             loss, logs = learn_from(
                 q,
@@ -161,12 +193,12 @@ class CoCLR(PairMethod):
                 s.temperature,
                 s.same_source,
                 mining=s.until_full == "none" or self.queue.full,
-                own=own,
+                own=not drop_own,
                 cmr=self.cmr if self.training else None,
             )
         if self.training:
-            self.queue.wait({self.view: k, s.mining_view: f}, batch)
-        return None if waits else loss, logs
+            self.queue.stage({self.view: k, s.mining_view: f}, batch)
+        return None if filling else loss, logs
 
     def class_logs(self) -> dict[str, Tensor]:  # name -> (class ids,); NaN where undefined
         "Class mining recall and precision of the epoch, for `mining.csv`."
@@ -174,8 +206,8 @@ class CoCLR(PairMethod):
 
     def after_step(
         self,
-        batch: dict[str, Any],  # the last batch of the step
+        batch: TrainingBatch,  # the last batch of the step
     ) -> None:
         "Move the momentum encoder, then queue both keys of this step."
         self.pair.after_step(batch)
-        self.queue.push_waiting()
+        self.queue.push_staged()

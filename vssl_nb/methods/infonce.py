@@ -6,15 +6,16 @@
 __all__ = ['in_batch', 'with_queue', 'compare', 'InfoNCE']
 
 # %% ../../nbs/lessons/05_infonce.ipynb #ede2b58e
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from ..contracts import TrainingBatch
 from ..distributed import gather, rank
-from ..ssl.losses import mil_nce, topk_accuracy
-from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
 from .recipes.infonce import InfoNCESettings
+from ..ssl.losses import mil_nce, topk_accuracy
+from ..ssl.memory import EncoderPair, Queue, named_clips
 
 # %% ../../nbs/lessons/05_infonce.ipynb #89e3f8ea
 def in_batch(
@@ -24,8 +25,11 @@ def in_batch(
 ) -> tuple[Tensor, Tensor]:
     "The negatives are the other videos of the batch, in both directions."
     sim = torch.cat([q @ gather(k).T, k @ gather(q).T])
+
     own = torch.arange(len(q), device=q.device) + rank() * len(q)
-    return sim, torch.arange(sim.shape[1], device=q.device) == own.repeat(2)[:, None]
+    column = torch.arange(sim.shape[1], device=q.device)
+    match = column == own.repeat(2)[:, None]
+    return sim, match
 
 # %% ../../nbs/lessons/05_infonce.ipynb #30f0b003
 # a queue is a second idea: lessons/07_memory
@@ -35,7 +39,9 @@ def with_queue(
     keys: Tensor,  # (K, D) of earlier batches, unit length
 ) -> tuple[Tensor, Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "The negatives are the keys of the queue."
-    sim = torch.cat([(q * k).sum(1, keepdim=True), q @ keys.T], 1)
+    own = (q * k).sum(1, keepdim=True)
+    sim = torch.cat([own, q @ keys.T], 1)
+
     match = torch.zeros_like(sim, dtype=torch.bool)
     match[:, 0] = True
     return sim, match
@@ -51,12 +57,15 @@ def compare(
     "The loss, and how often the match was found."
     with torch.autocast(q.device.type, enabled=False):
         sim, match = in_batch(q, k) if keys is None else with_queue(q, k, keys)
-        return mil_nce(sim, match, temperature), {
-            f"top{n}": topk_accuracy(sim, match, n) for n in (1, 5)
+        loss = mil_nce(sim, match, temperature)
+        logs = {
+            "top1": topk_accuracy(sim, match, 1),
+            "top5": topk_accuracy(sim, match, 5),
         }
+    return loss, logs
 
 # %% ../../nbs/lessons/05_infonce.ipynb #d38e3107
-class InfoNCE(PairMethod):
+class InfoNCE(nn.Module):
     """Two clips of one video against other videos: in the batch (`queue=0`) or in a queue of past
     keys (MoCo).
     """
@@ -71,34 +80,50 @@ class InfoNCE(PairMethod):
         **fields,  # of `InfoNCESettings`
     ):
         super().__init__()
-        self.view, self.settings = view, (s := InfoNCESettings(**fields))
+        s = InfoNCESettings(**fields)
         if s.queue and s.momentum is None:
             raise ValueError(
-                "a queue needs a momentum encoder: "
-                "give momentum a number from 0 to 1, or set queue=0"
+                "a queue needs a momentum encoder: give momentum a number from 0 to 1, or set "
+                "queue=0"
             )
+
+        self.view = view
+        self.settings = s
         self.queue = Queue(s.dim, s.queue, seed + 2) if s.queue else None
         self.pair = EncoderPair(encoder, s, seed)
+
+    @property
+    def encoder(self) -> nn.Module:
+        return self.pair.encoder
+
+    @property
+    def projection(self) -> nn.Module:
+        return self.pair.projection
+
+    def copies(self) -> Mapping[str, Sequence[nn.Module]]:
+        return self.pair.copies()
 
     def forward(
         self,
         # view (B, 2, 3, T, H, W): query, key; label, source, row (B,), step, progress
-        batch: dict[str, Any],
+        batch: TrainingBatch,
     ) -> tuple[Tensor, dict[str, Tensor]]:  # scalar float32 loss, and what `compare` logs
         "Compare each query with its own key and with the negatives."
         x_q, x_k = named_clips(batch, self.view, self.settings.clips)
-        q, k = self.pair.queries(x_q), self.pair.keys(x_k, batch)
-        if self.queue is not None and self.training:
-            self.queue.wait(k, batch)
-        return compare(
-            q, k, None if self.queue is None else self.queue.keys, self.settings.temperature
-        )
+        q = self.pair.queries(x_q)
+        k = self.pair.keys(x_k, batch)
+        if self.queue is None:
+            return compare(q, k, None, self.settings.temperature)
+
+        if self.training:
+            self.queue.stage(k, batch)
+        return compare(q, k, self.queue.keys, self.settings.temperature)
 
     def after_step(
         self,
-        batch: dict[str, Any],  # the last batch of the step
+        batch: TrainingBatch,  # the last batch of the step
     ) -> None:
         "Move the momentum encoder, then queue the keys of this step."
         self.pair.after_step(batch)
         if self.queue is not None:
-            self.queue.push_waiting()
+            self.queue.push_staged()

@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..contracts import TrainingBatch
 from ..device import send_to
-from ..rng import generator
+from ..distributed import gather, world_size
+from ..nets.batchnorm import group_batchnorm
 from .recipes.lejepa import LeJEPASettings
 from ..nets.backbones import frozen_buffers
 from ..nets.heads import make_head
+from ..rng import generator
 from ..ssl.memory import named_clips
-from ..distributed import gather, world_size
-from ..nets.batchnorm import group_batchnorm
 
 # %% ../../nbs/lessons/22_lejepa.ipynb #2e7a000b
 def random_directions(
@@ -47,6 +48,7 @@ def sigreg(
     t = torch.linspace(0, t_max, knots, dtype=z.dtype, device=z.device)
     gauss = (-t * t / 2).exp()  # what is aimed at, and the weight of t
     angle = (z @ a)[..., None] * t  # (V, B, M, knots)
+
     mean = torch.stack([angle.cos().mean(1), angle.sin().mean(1)])
     real, imaginary = gather(mean[None]).mean(0)  # over the videos of all processes
     error = (real - gauss) ** 2 + imaginary**2
@@ -66,55 +68,59 @@ class LeJEPA(nn.Module):
         **fields,  # of `LeJEPASettings`
     ):
         super().__init__()
-        self.view, self.seed, self.settings = view, seed, (s := LeJEPASettings(**fields))
-        projection = make_head(s.head, getattr(encoder, "dim"), s.dim_hidden, s.dim, seed + 1)
-        self.encoder, self.projection = (
-            group_batchnorm(net, "sync") for net in (encoder, projection)
-        )
+        s = LeJEPASettings(**fields)
+        self.view = view
+        self.seed = seed
+        self.settings = s
+
+        dim: Any = encoder.dim
+        projection = make_head(s.head, dim, s.dim_hidden, s.dim, seed + 1)
+        self.encoder = group_batchnorm(encoder, "sync")
+        self.projection = group_batchnorm(projection, "sync")
 
     def encode(
         self,
-        batch: dict[str, Any],
-        view: str,
-        names: tuple[str, ...],
+        batch: TrainingBatch,
+        view: str,  # entry of the batch
+        names: tuple[str, ...],  # of its clips
     ) -> Tensor:  # (B, V, D) features
+        "The clips of one size."
         x = torch.stack(named_clips(batch, view, names), 1)
         return self.encoder(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def embed(
         self,
-        batch: dict[str, Any],
+        batch: TrainingBatch,
     ) -> Tensor:  # (V, B, dim) float32, global clips first
         "All clips through encoder and projection."
-        s, groups = self.settings, self.settings.clip_groups
+        s = self.settings
         features = [self.encode(batch, self.view, s.clips)]
         with frozen_buffers(self.encoder):  # running statistics are of global clips
-            features += [
-                self.encode(batch, f"{self.view}_{k}", ("",) * g.clips) for k, g in groups.items()
-            ]
+            for name, group in s.clip_groups.items():
+                unnamed = ("",) * group.clips
+                features.append(self.encode(batch, f"{self.view}_{name}", unnamed))
+
         x = torch.cat(features, 1)
-        return self.projection(x.flatten(0, 1)).float().unflatten(0, x.shape[:2]).transpose(0, 1)
+        z = self.projection(x.flatten(0, 1)).float()
+        return z.unflatten(0, x.shape[:2]).transpose(0, 1)
 
     def forward(
         self,
-        batch: dict[str, Any],  # view (B, V_g, 3, T, H, W), its local clips, and step
+        batch: TrainingBatch,  # view (B, V_g, 3, T, H, W), its local clips, and step
     ) -> tuple[Tensor, dict[str, Tensor]]:  # scalar float32 loss; its two parts, and spread
         "Predict the mean, and stay a Gaussian cloud (Algorithm 2)."
-        z, s = self.embed(batch), self.settings
+        s = self.settings
+        z = self.embed(batch)
         with torch.autocast(z.device.type, enabled=False):
-            centre = (z[: s.global_clips] if s.centre == "global" else z).mean(0)
-            predict = (z - centre).square().mean()
-            a = random_directions(z.shape[2], s.slices, self.seed, batch.get("step", 0))
-            far = sigreg(z, send_to(a, z.device), s.t_max, s.knots)
-            spread = z.detach().std(1, correction=0).mean()
-            return (1 - s.tradeoff) * predict + s.tradeoff * far, {
-                "predict": predict.detach(),
-                "sigreg": far.detach(),
-                "spread": spread,
-            }
+            centred = z[: s.global_clips] if s.centre == "global" else z
+            predict = (z - centred.mean(0)).square().mean()
 
-    def after_step(
-        self,
-        batch: dict[str, Any],
-    ) -> None:  # nothing follows an optimizer step
-        pass
+            a = random_directions(z.shape[2], s.slices, self.seed, batch.get("step", 0))
+            gaussian = sigreg(z, send_to(a, z.device), s.t_max, s.knots)
+            loss = (1 - s.tradeoff) * predict + s.tradeoff * gaussian
+            logs = {
+                "predict": predict.detach(),
+                "sigreg": gaussian.detach(),
+                "spread": z.detach().std(1, correction=0).mean(),
+            }
+        return loss, logs

@@ -7,17 +7,19 @@ __all__ = ['against_all', 'hard_count', 'hardest', 'quadruple_loss', 'average_ra
 
 # %% ../../nbs/lessons/15_moquad.ipynb #5f12ec60
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..nets.heads import make_head
+from ..contracts import TrainingBatch
 from ..distributed import all_pairs, world_size
 from ..nets.batchnorm import group_batchnorm
+from .recipes.moquad import MoQuadSettings
+from ..nets.heads import make_head
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
-from .recipes.moquad import MoQuadSettings
 
 # %% ../../nbs/lessons/15_moquad.ipynb #fa3d87e3
 def against_all(
@@ -28,10 +30,10 @@ def against_all(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     "Every anchor against the M clips of all videos of all processes; itself is left out (-inf)."
     at = names.index(anchor)
-    # (B, 1, world*B, V), of the same video (B, 1, world*B, 1)
-    sim, same = all_pairs(z[:, at : at + 1], z)
-    kind = torch.arange(len(names), device=z.device)
-    own = {name: (same & (kind == i)).flatten(1) for i, name in enumerate(names)}
+    sim, same_video = all_pairs(z[:, at : at + 1], z)  # (B, 1, world*B, V), (B, 1, world*B, 1)
+
+    place = torch.arange(len(names), device=z.device)
+    own = {name: (same_video & (place == i)).flatten(1) for i, name in enumerate(names)}
     return sim.flatten(1).masked_fill(own[anchor], -torch.inf), own
 
 # %% ../../nbs/lessons/15_moquad.ipynb #d413bfa8
@@ -55,7 +57,7 @@ def hardest(
 
 def quadruple_loss(
     sim: Tensor,  # of `against_all`
-    own: dict[str, Tensor],  # of `against_all`
+    own: Mapping[str, Tensor],  # of `against_all`
     # the own clip that is to be found; the other own clips are intra-negatives
     positive: str = "p",
     temperature: float = 0.1,  # tau (CVRL: 0.1)
@@ -65,12 +67,15 @@ def quadruple_loss(
     "Eq. 1, and with hard negatives Eq. 4; the mean over anchors."
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature={temperature} must be above 0, and finite")
-    logits, match = sim / temperature, own[positive]
+
+    logits = sim / temperature
+    match = own[positive]
     if hard:
-        others = ~torch.stack(list(own.values())).any(0)
-        heavy = hardest(sim, others, hard) | ~(others | match)
+        other_videos = ~torch.stack(list(own.values())).any(0)
+        intra = ~(other_videos | match)
+        weighted = hardest(sim, other_videos, hard) | intra
         # alpha*exp(s) = exp(s + log alpha)
-        logits = torch.where(heavy, logits + math.log(alpha), logits)
+        logits = torch.where(weighted, logits + math.log(alpha), logits)
     return mil_nce(logits, match, 1.0)
 
 # %% ../../nbs/lessons/15_moquad.ipynb #64369603
@@ -80,12 +85,14 @@ def average_rank(
 ) -> Tensor:  # scalar, from 1; candidates that tie share their ranks
     "The mean rank of one candidate of each row: 1 is the most similar (Figure 4)."
     own = sim.masked_fill(~which, -torch.inf).amax(1, keepdim=True)
-    return ((sim > own).sum(1) + ((sim == own).sum(1) + 1) / 2).mean()
+    nearer = (sim > own).sum(1)
+    ties = (sim == own).sum(1)
+    return (nearer + (ties + 1) / 2).mean()
 
 
 def rank_logs(
     sim: Tensor,  # of `against_all`
-    own: dict[str, Tensor],  # of `against_all`
+    own: Mapping[str, Tensor],  # of `against_all`
     positive: str,  # the own clip that is to be found
     intra: tuple[str, ...],  # names of the intra-negatives, NaN where there are none now
 ) -> dict[str, Tensor]:  # top1, rank_positive, and for each negative rank_n, rank_nn
@@ -94,11 +101,11 @@ def rank_logs(
         "top1": topk_accuracy(sim, own[positive], 1),
         "rank_positive": average_rank(sim, own[positive]),
     }
-    now = [name for name in intra if name in own and name != positive]
-    return logs | {
-        f"rank_{n}": average_rank(sim, own[n]) if n in now else sim.new_full((), torch.nan)
-        for n in intra
-    }
+    for name in intra:
+        is_negative = name in own and name != positive
+        unknown = sim.new_full((), torch.nan)
+        logs[f"rank_{name}"] = average_rank(sim, own[name]) if is_negative else unknown
+    return logs
 
 # %% ../../nbs/lessons/15_moquad.ipynb #69b1fc02
 class MoQuad(nn.Module):
@@ -113,39 +120,44 @@ class MoQuad(nn.Module):
         **fields,  # of `MoQuadSettings`
     ):
         super().__init__()
-        self.view, self.settings = view, (s := MoQuadSettings(**fields))
+        s = MoQuadSettings(**fields)
         if s.appearance_task and "n" not in s.intra_negatives:
             raise ValueError(
-                f"appearance_task={s.appearance_task} compares a and n, and there is no n: "
-                "use appearance_task=0"
+                f"appearance_task={s.appearance_task} compares a and n, and there is no n: use "
+                "appearance_task=0"
             )
-        projection = make_head(s.head, getattr(encoder, "dim"), s.dim_hidden, s.dim, seed + 1)
-        self.encoder, self.projection = (
-            group_batchnorm(net, "sync") for net in (encoder, projection)
-        )
+
+        self.view = view
+        self.settings = s
+        dim: Any = encoder.dim
+        projection = make_head(s.head, dim, s.dim_hidden, s.dim, seed + 1)
+        self.encoder = group_batchnorm(encoder, "sync")
+        self.projection = group_batchnorm(projection, "sync")
 
     def forward(
         self,
         # view (B, V, 3, T, H, W): anchor, positive, intra-negatives; progress, 0 .. 1
-        batch: dict[str, Any],
+        batch: TrainingBatch,
         # returns: scalar float32 loss; top1, rank of the positive, of the negatives
     ) -> tuple[Tensor, dict[str, Tensor]]:
         "The appearance task first, then quadruples."
         s = self.settings
-        clips, x = dict(zip(s.clips, named_clips(batch, self.view, s.clips))), batch[self.view]
-        early = batch.get("progress", 1.0) < s.appearance_task
-        names, positive = (("a", "n"), "n") if early else (s.clips, "p")
-        if early:
+        clips = dict(zip(s.clips, named_clips(batch, self.view, s.clips)))
+        appearance_task = batch.get("progress", 1.0) < s.appearance_task
+        names = ("a", "n") if appearance_task else s.clips
+        positive = "n" if appearance_task else "p"
+
+        x: Tensor = batch[self.view]  # type: ignore[literal-required]
+        if appearance_task:
             x = torch.stack([clips[name] for name in names], 1)
-        z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1)))).unflatten(0, x.shape[:2])
+        z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1))))
+        z = z.unflatten(0, x.shape[:2])
+
         with torch.autocast(z.device.type, enabled=False):
             sim, own = against_all(z, names)
-            hard = 0 if early else hard_count(s.beta, len(names) * (len(z) * world_size() - 1))
+            hard = 0
+            if not appearance_task:
+                hard = hard_count(s.beta, len(names) * (len(z) * world_size() - 1))
             loss = quadruple_loss(sim, own, positive, s.temperature, s.alpha, hard)
-            return loss, rank_logs(sim, own, positive, s.clips[2:])
-
-    def after_step(
-        self,
-        batch: dict[str, Any],
-    ) -> None:  # nothing follows an optimizer step
-        pass
+            logs = rank_logs(sim, own, positive, s.clips[2:])
+        return loss, logs

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..nets.heads import make_head
+from ..contracts import TrainingBatch
 from ..distributed import all_pairs
 from ..nets.batchnorm import group_batchnorm
+from .recipes.simclr import SimCLRSettings
+from ..nets.heads import make_head
 from ..ssl.losses import mil_nce, topk_accuracy
 from ..ssl.memory import l2_normalize, named_clips
-from .recipes.simclr import SimCLRSettings
 
 # %% ../../nbs/lessons/09_simclr.ipynb #d697ebc8
 def nt_xent_pairs(
@@ -26,11 +27,11 @@ def nt_xent_pairs(
     """Every clip looks at all clips of all processes but itself; its match is the other clip of its
     video.
     """
-    sim, own = all_pairs(z)
+    sim, same_video = all_pairs(z)
     # row's clip, 1, candidate's
     same_clip = torch.eye(z.shape[1], dtype=torch.bool, device=z.device)[:, None]
-    sim = sim.masked_fill(own & same_clip, -torch.inf)
-    match = (own & ~same_clip).expand_as(sim)
+    sim = sim.masked_fill(same_video & same_clip, -torch.inf)
+    match = (same_video & ~same_clip).expand_as(sim)
     return sim.flatten(0, 1).flatten(1), match.flatten(0, 1).flatten(1)
 
 # %% ../../nbs/lessons/09_simclr.ipynb #92cc7429
@@ -48,31 +49,34 @@ class SimCLR(nn.Module):
         **fields,  # of `SimCLRSettings`
     ):
         super().__init__()
-        self.view, self.settings = view, (s := SimCLRSettings(**fields))
-        projection = make_head(s.head, getattr(encoder, "dim"), s.dim_hidden, s.dim, seed + 1)
-        self.encoder, self.projection = (
-            group_batchnorm(net, "sync") for net in (encoder, projection)
-        )
+        s = SimCLRSettings(**fields)
+        self.view = view
+        self.settings = s
+
+        dim: Any = encoder.dim
+        projection = make_head(s.head, dim, s.dim_hidden, s.dim, seed + 1)
+        self.encoder = group_batchnorm(encoder, "sync")
+        self.projection = group_batchnorm(projection, "sync")
 
     def forward(
         self,
-        batch: dict[str, Any],  # view (B, 2, 3, T, H, W); the rest is not used
+        batch: TrainingBatch,  # view (B, 2, 3, T, H, W); the rest is not used
         # returns: scalar float32 loss; top1, top5: rows with the match among the first
     ) -> tuple[Tensor, dict[str, Tensor]]:
         "All clips through the encoder in one pass, then each against all the others."
-        x = torch.stack(named_clips(batch, self.view, self.settings.clips), 1)
-        z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1)))).view(*x.shape[:2], -1)
+        s = self.settings
+        x = torch.stack(named_clips(batch, self.view, s.clips), 1)
+        z = l2_normalize(self.projection(self.encoder(x.flatten(0, 1))))
+        z = z.unflatten(0, x.shape[:2])
+
         with torch.autocast(z.device.type, enabled=False):
             sim, match = nt_xent_pairs(z)
             # rows: video by video
-            if not self.settings.symmetric:
+            if not s.symmetric:
                 sim, match = sim[::2], match[::2]
-            return mil_nce(sim, match, self.settings.temperature), {
-                f"top{k}": topk_accuracy(sim, match, k) for k in (1, 5)
+            loss = mil_nce(sim, match, s.temperature)
+            logs = {
+                "top1": topk_accuracy(sim, match, 1),
+                "top5": topk_accuracy(sim, match, 5),
             }
-
-    def after_step(
-        self,
-        batch: dict[str, Any],
-    ) -> None:  # nothing follows an optimizer step
-        pass
+        return loss, logs

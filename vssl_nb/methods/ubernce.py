@@ -6,14 +6,15 @@
 __all__ = ['LOSSES', 'with_labels', 'UberNCE']
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #cbc3a189
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ..ssl.losses import mil_nce, supcon, topk_accuracy
-from ..ssl.memory import EncoderPair, PairMethod, Queue, named_clips
+from ..contracts import TrainingBatch
 from .recipes.ubernce import UberNCESettings
+from ..ssl.losses import mil_nce, supcon, topk_accuracy
+from ..ssl.memory import EncoderPair, Queue, named_clips
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #8ce292ff
 LOSSES = {"supcon": supcon, "mil_nce": mil_nce}
@@ -27,13 +28,16 @@ def with_labels(
     labels: Tensor,  # (K,) of the queue; -1 where no key is yet
 ) -> tuple[Tensor, Tensor]:  # similarities and matches, both (B, 1+K): the own key first
     "The own key, and all keys of the queue; those of the query's class are positives."
-    sim = torch.cat([(q * k).sum(1, keepdim=True), q @ keys.T], 1)
+    own = (q * k).sum(1, keepdim=True)
+    sim = torch.cat([own, q @ keys.T], 1)
+
     # -1 is nobody's class, not even that of another -1
-    same = (label[:, None] == labels) & (labels >= 0)
-    return sim, torch.cat([torch.ones_like(same[:, :1]), same], 1)
+    same_class = (label[:, None] == labels) & (labels >= 0)
+    match = torch.cat([torch.ones_like(same_class[:, :1]), same_class], 1)
+    return sim, match
 
 # %% ../../nbs/lessons/10_ubernce.ipynb #6a857acf
-class UberNCE(PairMethod):
+class UberNCE(nn.Module):
     """InfoNCE with a queue, in which all keys of the query's class are positives (CoCLR, section
     3.1).
     """
@@ -48,42 +52,60 @@ class UberNCE(PairMethod):
         **fields,  # of `UberNCESettings`
     ):
         super().__init__()
-        self.view, self.settings = view, (s := UberNCESettings(**fields))
+        s = UberNCESettings(**fields)
+        self.view = view
+        self.settings = s
         self.queue = Queue(s.dim, s.queue, seed + 2)
         self.pair = EncoderPair(encoder, s, seed)
+
+    @property
+    def encoder(self) -> nn.Module:
+        return self.pair.encoder
+
+    @property
+    def projection(self) -> nn.Module:
+        return self.pair.projection
+
+    def copies(self) -> Mapping[str, Sequence[nn.Module]]:
+        return self.pair.copies()
 
     def forward(
         self,
         # view (B, 2, 3, T, H, W): query, key; label (B,); source, row, step, progress
-        batch: dict[str, Any],
+        batch: TrainingBatch,
         # returns: scalar float32 loss; shares of queries, and positives of a query
     ) -> tuple[Tensor, dict[str, Tensor]]:
         "Compare each query with its own key and with the queue."
-        (x_q, x_k), label = named_clips(batch, self.view, self.settings.clips), batch.get("label")
+        s = self.settings
+        x_q, x_k = named_clips(batch, self.view, s.clips)
+        label = batch.get("label")
         if label is None:
             raise ValueError(
-                "UberNCE needs the class of every video, and the batch has no 'label': "
-                "fill in the column label of the manifest, or use InfoNCE"
+                "UberNCE needs the class of every video, and the batch has no 'label': fill in "
+                "the column label of the manifest, or use InfoNCE"
             )
-        q, k = self.pair.queries(x_q), self.pair.keys(x_k, batch)
+
+        q = self.pair.queries(x_q)
+        k = self.pair.keys(x_k, batch)
         with torch.autocast(q.device.type, enabled=False):
             sim, match = with_labels(q, k, label, self.queue.keys, self.queue.label)
-            loss = LOSSES[self.settings.form](sim, match, self.settings.temperature)
+            loss = LOSSES[s.form](sim, match, s.temperature)
         if self.training:
-            self.queue.wait(k, batch)
-        own_nearest = (sim[:, 0] > sim[:, 1:].amax(1)).float().mean()
+            self.queue.stage(k, batch)
+
+        own_nearest = sim[:, 0] > sim[:, 1:].amax(1)
         return loss, {
             "top1": topk_accuracy(sim, match, 1),
             "top5": topk_accuracy(sim, match, 5),
-            "own_nearest": own_nearest,
+            "own_nearest": own_nearest.float().mean(),
             "queue_top1": topk_accuracy(sim[:, 1:], match[:, 1:], 1),
             "positives": match.sum(1).float().mean(),
         }
 
     def after_step(
         self,
-        batch: dict[str, Any],  # the last batch of the step
+        batch: TrainingBatch,  # the last batch of the step
     ) -> None:
         "Move the momentum encoder, then queue the keys of this step."
         self.pair.after_step(batch)
-        self.queue.push_waiting()
+        self.queue.push_staged()

@@ -49,10 +49,10 @@ def supcon(
     temperature: float = 0.07,  # smaller sharpens the softmax (CoCLR: 0.07)
 ) -> Tensor:  # scalar; float32, or float64 if `sim` is
     "Mean over queries of the mean minus log share over their matches (the released UberNCE)."
-    share = _logits(sim, match, temperature).log_softmax(1)
-    many = match.sum(1)
-    each = -share.masked_fill(~match, 0).sum(1) / many
-    return each.masked_fill(many == 0, torch.inf).mean()  # 0/0 would be nan
+    log_share = _logits(sim, match, temperature).log_softmax(1)
+    matches = match.sum(1)
+    each = -log_share.masked_fill(~match, 0).sum(1) / matches
+    return each.masked_fill(matches == 0, torch.inf).mean()  # 0/0 would be nan
 
 # %% ../../nbs/lessons/04_losses.ipynb #48b567da
 def check_match(
@@ -62,9 +62,10 @@ def check_match(
 
     It waits for the device: do not call it at every step on a GPU.
     """
-    if none := (~match.any(1)).nonzero()[:, 0].tolist():
+    without = (~match.any(1)).nonzero()[:, 0].tolist()
+    if without:
         raise ValueError(
-            f"{len(none)} of {len(match)} rows have no match, the first is row {none[0]}, "
+            f"{len(without)} of {len(match)} rows have no match, the first is row {without[0]}, "
             "and their loss is inf: give each query a match, or leave these rows out"
         )
 
@@ -79,6 +80,7 @@ def topk_accuracy(
     "How often a match is among the `k` most similar candidates; a tie counts against it."
     if k < 1:
         raise ValueError(f"k={k} is no number of guesses; use 1 or more")
+
     best = sim.masked_fill(~match, -torch.inf).amax(1, keepdim=True)
     ahead = ((sim >= best) & ~match).sum(1)
     return (ahead < k).float().mean().masked_fill(sim.isnan().any(), torch.nan)

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..arguments import one_of
 from ..distributed import gather
 from ..names import resolve
-from ..arguments import one_of
 
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
 SAME_SOURCE = ("positive", "negative", "ignored")
@@ -40,9 +40,10 @@ def topk_mask(
     "The `k` most similar candidates of each query; fewer where fewer are left. `ValueError`."
     if not 1 <= k <= sim.shape[1]:
         raise ValueError(
-            f"topk={k} of {sim.shape[1]} candidates: take at least "
-            "1, and no more than the memory holds"
+            f"topk={k} of {sim.shape[1]} candidates: take at least 1, and no more than the memory "
+            "holds"
         )
+
     if excluded is not None:
         sim = sim.masked_fill(excluded, -torch.inf)
     topk = torch.zeros_like(sim, dtype=torch.bool).scatter_(1, sim.topk(k, 1).indices, True)
@@ -68,7 +69,8 @@ class TopK:
         excluded: Tensor,  # (B, N) bool: may not be taken
     ) -> Tensor:  # (B, N) bool
         "Search once for every query."
-        return topk_mask(sims[self.view or next(iter(sims))], self.k, excluded)
+        view = self.view or next(iter(sims))
+        return topk_mask(sims[view], self.k, excluded)
 
 # %% ../../nbs/lessons/11_mining.ipynb #89bf7cfc
 CASCADE_ORDERS = ("released", "paper")
@@ -88,14 +90,15 @@ def stage_sizes(
     """
     sizes = [size]
     for i in range(1, stages):
-        sizes.append(int(size * ratio**i) if of == "memory" else int(sizes[-1] * ratio))
+        kept = size * ratio**i if of == "memory" else sizes[-1] * ratio
+        sizes.append(int(kept))
+
     if sizes[-1] < k:
         most = sum(n >= k for n in sizes)
+        remedy = f"use at most {most} stages, " if most else "use "
         raise ValueError(
-            f"stages={stages} with ratio={ratio:g} leave {sizes[-1]} of {size} candidates for "
-            f"the last stage, which takes {k}: "
-            + (f"use at most {most} stages, " if most else "use ")
-            + "a larger memory or fewer positives"
+            f"stages={stages} with ratio={ratio:g} leave {sizes[-1]} of {size} candidates for the "
+            f"last stage, which takes {k}: {remedy}a larger memory or fewer positives"
         )
     return (*sizes[1:], k)
 
@@ -108,11 +111,14 @@ def largest(
 
     On a CPU, numpy's partition is four times as fast as `topk`.
     """
-    # a pretended one has no numbers
-    N, plain = sim.shape[1], type(sim) is Tensor and sim.device.type == "cpu"
-    if not plain or sim.dtype not in (torch.float32, torch.float64):
+    # a pretended tensor has no numbers
+    has_numbers = type(sim) is Tensor and sim.device.type == "cpu"
+    if not has_numbers or sim.dtype not in (torch.float32, torch.float64):
         return sim.topk(n, 1, sorted=False).indices
-    return torch.from_numpy(np.argpartition(sim.detach().numpy(), N - n, axis=1)[:, N - n :])
+
+    N = sim.shape[1]
+    ordered = np.argpartition(sim.detach().numpy(), N - n, axis=1)
+    return torch.from_numpy(ordered[:, N - n :])
 
 
 def stage_views(
@@ -125,8 +131,8 @@ def stage_views(
     if order in CASCADE_ORDERS:
         if stages > 1 and len(names) < 2:
             raise ValueError(
-                f"a cascade of {stages} stages looks at two views "
-                f"in turns, and there is only {names[0]!r}: use stages=1"
+                f"a cascade of {stages} stages looks at two views in turns, and there is only "
+                f"{names[0]!r}: use stages=1"
             )
         trained = names[min(1, len(names) - 1)]
         if order == "released" and f"{trained} query" in names:
@@ -134,13 +140,18 @@ def stage_views(
         turns: tuple[str, ...] = (names[0], trained)
     else:
         turns = tuple(order.split("+"))
-    if missing := [v for v in turns if v not in names]:
+
+    missing = [view for view in turns if view not in names]
+    if missing:
         raise ValueError(
-            f"order={order!r} asks for a view "
-            f"{missing[0]!r}, and there are {', '.join(names)}; or write 'released' or 'paper'"
+            f"order={order!r} asks for a view {missing[0]!r}, and there are {', '.join(names)}; or "
+            "write 'released' or 'paper'"
         )
-    looks = [turns[i % len(turns)] for i in range(stages)]
-    return (*looks[:-1], names[0] if order == "released" else looks[-1])
+
+    views = [turns[i % len(turns)] for i in range(stages)]
+    if order == "released":
+        views[-1] = names[0]
+    return tuple(views)
 
 # %% ../../nbs/lessons/11_mining.ipynb #8f8e419d
 @dataclass(frozen=True)
@@ -177,22 +188,20 @@ class Cascade:
         excluded: Tensor,  # (B, N) bool
     ) -> Iterator[Tensor]:  # after each stage (B, n): which candidates are left, in no order
         "Go through the stages."
-        views, left = stage_views(self.order, self.stages, tuple(sims)), None
-        sizes = stage_sizes(
-            excluded.shape[1],
-            self.stages,
-            self.ratio,
-            self.k,
-            "previous" if self.order == "paper" else "memory",
-        )
-        for i, (view, n) in enumerate(zip(views, sizes)):
-            sim = sims[view] if left is None else sims[view].gather(1, left)
-            if i == 0 or self.siblings != "first":
-                sim = sim.masked_fill(
-                    excluded if left is None else excluded.gather(1, left), -torch.inf
-                )
-            best = largest(sim, n)
-            left = best if left is None else left.gather(1, best)
+        N = excluded.shape[1]
+        of = "previous" if self.order == "paper" else "memory"
+        sizes = stage_sizes(N, self.stages, self.ratio, self.k, of)
+        views = stage_views(self.order, self.stages, tuple(sims))
+
+        sim = sims[views[0]].masked_fill(excluded, -torch.inf)
+        left = largest(sim, sizes[0])
+        yield left
+
+        for view, n in zip(views[1:], sizes[1:]):
+            sim = sims[view].gather(1, left)
+            if self.siblings != "first":
+                sim = sim.masked_fill(excluded.gather(1, left), -torch.inf)
+            left = left.gather(1, largest(sim, n))
             yield left
 
     def __call__(
@@ -201,8 +210,7 @@ class Cascade:
         excluded: Tensor,  # (B, N) bool
     ) -> Tensor:  # (B, N) bool
         "The candidates that the last stage leaves, without excluded ones."
-        for left in self.survivors(sims, excluded):
-            pass
+        *_, left = self.survivors(sims, excluded)
         return torch.zeros_like(excluded).scatter_(1, left, True) & ~excluded
 
 # %% ../../nbs/lessons/11_mining.ipynb #521267ed
@@ -215,20 +223,26 @@ def make_miner(
     options: tuple[str, ...] = (),  # further arguments, as words: 'view=flow', 'stages=7'
 ) -> Callable:  # (sims, excluded) -> (B, N) bool
     "A miner by its name; raises ValueError for an option that it does not have."
-    named = dict(o.split("=", 1) for o in options if "=" in o)
-    if len(named) != len(options):
-        raise ValueError(f"miner_options={options!r}: write each as name=value, such as view=flow")
+    fields = {}
+    for option in options:
+        field, equals, word = option.partition("=")
+        if not equals or field in fields:
+            raise ValueError(
+                f"miner_options={options!r}: write each as name=value, such as view=flow"
+            )
+        fields[field] = _number(word)
+
     try:
-        miner = resolve(name, MINERS, "a miner")(k=k, **{o: _number(v) for o, v in named.items()})
+        miner = resolve(name, MINERS, "a miner")(k=k, **fields)
     except TypeError as e:
         raise ValueError(
-            f"miner {name!r} does not take these options ({e}); it is called "
-            "with k and miner_options"
+            f"miner {name!r} does not take these options ({e}); it is called with k and "
+            "miner_options"
         ) from e
     if not callable(miner):
         raise ValueError(
-            f"miner {name!r} made a {type(miner).__name__}, which cannot be "
-            "called; give it __call__(sims, excluded) -> (B, N) bool"
+            f"miner {name!r} made a {type(miner).__name__}, which cannot be called; give it "
+            "__call__(sims, excluded) -> (B, N) bool"
         )
     return miner
 
@@ -265,21 +279,23 @@ class Mined:
 
 def _checked_mask(
     miner: Callable,
-    topk: object,
-    excluded: Tensor,
+    topk: object,  # its answer
+    excluded: Tensor,  # (B, N) bool
 ) -> Tensor:  # what it took, none of it excluded
-    if not isinstance(topk, Tensor) or topk.dtype != torch.bool or topk.shape != excluded.shape:
-        kind = (
-            f"{topk.dtype} {tuple(topk.shape)}"
-            if isinstance(topk, Tensor)
-            else f"a {type(topk).__name__}"
-        )
-        name = getattr(miner, "__name__", type(miner).__name__)
-        raise ValueError(
-            f"the miner {name} must give a boolean tensor "
-            f"{tuple(excluded.shape)} (queries, candidates), not {kind}"
-        )
-    return topk & ~excluded  # no answer of a miner brings an excluded candidate back
+    "The answer of a miner, which may be somebody else's. `ValueError`."
+    if isinstance(topk, Tensor):
+        if topk.dtype == torch.bool and topk.shape == excluded.shape:
+            # no answer of a miner brings an excluded candidate back
+            return topk & ~excluded
+        kind = f"{topk.dtype} {tuple(topk.shape)}"
+    else:
+        kind = f"a {type(topk).__name__}"
+
+    name = getattr(miner, "__name__", type(miner).__name__)
+    raise ValueError(
+        f"the miner {name} must give a boolean tensor {tuple(excluded.shape)} (queries, "
+        f"candidates), not {kind}"
+    )
 
 # %% ../../nbs/lessons/11_mining.ipynb #9753cfca
 def mine(
@@ -297,12 +313,18 @@ def mine(
     same = is_same_source(source, sources)
     empty = torch.zeros_like(same) if valid is None else ~valid.expand_as(same)
     same = same & ~empty
-    # it may take siblings (the paper's cascade)
-    searched = getattr(miner, "searches_same_source", False)
-    closed = empty if searched else same | empty
+
+    # the paper's cascade may take siblings
+    takes_siblings = getattr(miner, "searches_same_source", False)
+    closed = empty if takes_siblings else same | empty
     topk = _checked_mask(miner, miner(sims, closed), closed)
-    positive = {"positive": topk | same, "negative": topk, "ignored": topk & ~same}[same_source]
-    return Mined(positive, topk, same | empty, same if same_source == "ignored" else None)
+
+    excluded = same | empty
+    if same_source == "positive":
+        return Mined(topk | same, topk, excluded)
+    if same_source == "negative":
+        return Mined(topk, topk, excluded)
+    return Mined(topk & ~same, topk, excluded, ignored=same)
 
 # %% ../../nbs/lessons/11_mining.ipynb #b2d7d7d7
 def _labelled(
@@ -359,19 +381,20 @@ def _share_per_class(
     label: Tensor,  # (N,) ids below N, -1 unknown
     group: Tensor,  # (N,) ids below N, -1 unknown
     hit: Tensor,  # (N,) bool
-) -> Tensor:
-    """Of each class id the share of its instances (groups) with a hit (N,); NaN for ids that no
-    video has.
+) -> Tensor:  # (N,)
+    """Of each class id the share of its instances (groups) with a hit; NaN for ids that no video
+    has.
     """
     N = len(label)  # also a place for what does not count, which is cut off again
     group = torch.where((label >= 0) & (group >= 0), group, N)
-    of = label.new_full((N + 1,), -1).scatter(0, group, label)[:-1]  # instance -> class
-    # instance -> was it mined?
-    took = label.new_zeros(N + 1).index_add(0, group, hit.long())[:-1] > 0
-    of, none = torch.where(of < 0, N, of), hit.new_zeros(N + 1, dtype=torch.float)
-    return (
-        none.index_add(0, of, took.float()) / none.index_add(0, of, torch.ones_like(none[:-1]))
-    )[:-1]
+    instance_label = label.new_full((N + 1,), -1).scatter(0, group, label)[:-1]
+    was_mined = label.new_zeros(N + 1).index_add(0, group, hit.long())[:-1] > 0
+
+    counted = torch.where(instance_label < 0, N, instance_label)
+    zero = hit.new_zeros(N + 1, dtype=torch.float)
+    mined = zero.index_add(0, counted, was_mined.float())
+    instances = zero.index_add(0, counted, torch.ones_like(zero[:-1]))
+    return (mined / instances)[:-1]
 
 
 class ClassMiningRecall(nn.Module):
@@ -392,13 +415,14 @@ class ClassMiningRecall(nn.Module):
         rows: int,  # of the manifest: what `row` of a batch and of a memory counts
     ):
         super().__init__()
-        for name in ("label", "source"):  # of each video; the last row stands for none
-            self.register_buffer(name, torch.full((rows + 1,), -1))
+        # of each video; the last row stands for none
+        self.register_buffer("label", torch.full((rows + 1,), -1))
+        self.register_buffer("source", torch.full((rows + 1,), -1))
         # was it mined rightly?
         self.register_buffer("hit", torch.zeros(rows + 1, dtype=torch.bool))
         # of each class id, by its queries; the last is that of no class
-        for name in ("taken", "right"):
-            self.register_buffer(name, torch.zeros(rows + 1, dtype=torch.long))
+        self.register_buffer("taken", torch.zeros(rows + 1, dtype=torch.long))
+        self.register_buffer("right", torch.zeros(rows + 1, dtype=torch.long))
         self.register_buffer("epoch", torch.tensor(-1))
         # `epoch`, known to the CPU; None after loading: read from the device once
         self.now: int | None = -1
@@ -407,36 +431,47 @@ class ClassMiningRecall(nn.Module):
         super()._load_from_state_dict(*args)
         self.now = None
 
+    def begin(
+        self,
+        epoch: int,  # of the training
+    ) -> None:
+        "Count anew in a new epoch. The videos that came stay known."
+        if self.now is None:
+            self.now = int(self.epoch)
+        if epoch == self.now:
+            return
+
+        for counts in (self.hit, self.taken, self.right):
+            counts.zero_()
+        self.epoch.fill_(epoch)
+        self.now = epoch
+
     @torch.no_grad()
     def update(
         self,
         mined: Tensor,  # (B, K) bool: `Mined.others`
         label: Tensor,  # (B,) class ids of the queries, -1 unlabelled
-        # (K,) label, source and row of its keys, as `ssl.memory.Memory` has them
+        # (K,) label, source and row of its keys, as `ssl.stored_keys.Memory` has them
         memory: Any,
-        # of the training; a new one begins to count anew. The videos that came stay known
-        epoch: int = 0,
+        epoch: int = 0,  # of the training; a new one begins to count anew
     ) -> None:
         "Add what the queries of one step took, those of all processes."
-        if self.now is None:
-            self.now = int(self.epoch)
-        if epoch != self.now:
-            for counts in (self.hit, self.taken, self.right):
-                counts.zero_()
-            self.epoch.fill_(epoch)
-            self.now = epoch
+        self.begin(epoch)
         known, right = _labelled(mined, label, memory.label)
-        label, *sums = gather(torch.stack([label, known.sum(1), right.sum(1)], 1)).unbind(1)
-        of = torch.where(label < 0, len(self.taken) - 1, label)
-        for counts, n in zip((self.taken, self.right), sums):
-            counts.index_add_(0, of, n)
-        at = torch.where(memory.row < 0, len(self.hit) - 1, memory.row)
-        self.label[at], self.source[at] = memory.label, memory.source
-        hit = gather(right.any(0)[None].int()).any(0)
-        self.hit[torch.where(hit, at, len(self.hit) - 1)] = True
+        counts = torch.stack([label, known.sum(1), right.sum(1)], 1)
+        label, taken, rightly = gather(counts).unbind(1)
+        nobody = len(self.taken) - 1
+        class_id = torch.where(label < 0, nobody, label)
+        self.taken.index_add_(0, class_id, taken)
+        self.right.index_add_(0, class_id, rightly)
 
-    # (rows,) for each class id, 0 to 1; NaN where its queries took nothing
-    def precision(self) -> Tensor:
+        row = torch.where(memory.row < 0, nobody, memory.row)
+        self.label[row] = memory.label
+        self.source[row] = memory.source
+        hit = gather(right.any(0)[None].int()).any(0)
+        self.hit[torch.where(hit, row, nobody)] = True
+
+    def precision(self) -> Tensor:  # (rows,) for each class id, 0 to 1; NaN without queries
         "The share of what the queries of a class took that is right: PMR class by class."
         return self.right[:-1] / self.taken[:-1]
 
@@ -448,19 +483,18 @@ class ClassMiningRecall(nn.Module):
         "The share of the instances of each class that were taken rightly."
         one_of(("source", "video"), unit=unit)
         label = self.label[:-1]
-        group = (
-            self.source[:-1] if unit == "source" else torch.arange(len(label), device=label.device)
-        )
+        group = self.source[:-1]
+        if unit == "video":
+            group = torch.arange(len(label), device=label.device)
         return _share_per_class(label, group, self.hit[:-1])
 
     def median(
         self,
-        unit: str = "source",
+        unit: str = "source",  # as of `per_class`
     ) -> Tensor:  # scalar, 0 to 1; NaN without labels
         "The median over the classes, as the paper reports it."
         return self.per_class(unit).nanquantile(0.5)
 
-    # name -> (rows,); NaN for a class without instances or queries
-    def class_logs(self) -> dict[str, Tensor]:
-        "Recall and precision of the epoch for `mining.csv`."
+    def class_logs(self) -> dict[str, Tensor]:  # name -> (rows,)
+        "Recall and precision of the epoch for `mining.csv`; NaN without instances or queries."
         return {"cmr": self.per_class(), "pmr": self.precision()}

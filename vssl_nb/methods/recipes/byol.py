@@ -1,4 +1,4 @@
-"BYOL: settings and recipes."
+"""BYOL: settings and recipes."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -10,9 +10,9 @@ from ...config import (
     RecipeError,
     Share,
     TrainingVideos,
-    publish,
     find,
     override,
+    publish,
 )
 from .refusals import refuse_groups
 
@@ -23,7 +23,7 @@ class BYOLSettings(PairSettings):
 
     # of the target, at the beginning (section 3.3); 0: the network itself, as in SimSiam
     momentum: Share = 0.996
-    momentum_schedule: Literal["fixed", "cosine"] = "cosine"  # rises to 1 (section 3.3)
+    momentum_schedule: Literal["fixed", "cosine", "linear"] = "cosine"  # rises to 1 (section 3.3)
     dim: Count = 256  # of projection and prediction (section 3.3)
     dim_hidden: Count | None = 4096  # of both (section 3.3)
     # that makes both, a name of `nets.heads.HEADS` (section 3.3: with BatchNorm inside)
@@ -41,7 +41,12 @@ class BYOLSettings(PairSettings):
         refuse_groups(self.groups, recipe)
 
 
-def _byol_toy(view: str, name: str, words: str) -> Recipe:
+def _byol_toy(
+    view: str,  # 'rgb' or 'residual'
+    name: str,
+    words: str,  # what it learns from, and how long that takes
+) -> Recipe:
+    "BYOL where InfoNCE has its recipe on the toy."
     return override(
         find(f"infonce-toy-{view}"),
         name=name,
@@ -63,9 +68,8 @@ publish(
     override(
         find("infonce-ucf101-rgb"),
         name="byol-ucf101-r3d18",
-        about="BYOL on UCF101: R3D-18, pixels and "
-        "optimizer of rhoBYOL, clips and epochs of SimCLR's baseline; no paper gives a number for "
-        "it",
+        about="BYOL on UCF101: R3D-18, pixels and optimizer of rhoBYOL, clips and epochs of "
+        "SimCLR's baseline; no paper gives a number for it",
         # those of SimCLR's baseline
         backbone="r3d18",
         size=224,
@@ -84,8 +88,8 @@ publish(
         saturation=0.6,
         hue=0.15,
         method=BYOLSettings(),  # rhoBYOL's released configuration has these numbers, too
-        # rhoBYOL: LARS, 0.6 for 64 videos, weight decay 1e-6 and none of BatchNorm, 35 epochs of
-        # warm-up
+        # rhoBYOL: LARS, 0.6 for 64 videos, weight decay 1e-6 and none of BatchNorm, 35 epochs
+        # of warm-up
         optimizer="lars",
         lr=0.6 * 256 / 64,
         batch=256,

@@ -1,4 +1,4 @@
-"IIC: settings and recipes, those of CPR on IIC included."
+"""IIC: settings and recipes, those of CPR on IIC included."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from ...config import (
     Sampling,
     Settings,
     TrainingVideos,
-    publish,
     find,
     override,
+    publish,
 )
 from .cpr import cascade_options
 from .refusals import refuse_groups
@@ -58,31 +58,47 @@ class IICSettings(Settings):
     def views(self, view: str) -> tuple[str, ...]:
         return view, self.second_view
 
-    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
-        "Two views, frames to break, groups that fit, and enough to mine from. `RecipeError`."
-        length, N = recipe.sampling.length, len(videos.source)
-        if self.second_view == recipe.view:
+    def refuse_fields(
+        self,
+        view: str,  # of the recipe
+    ) -> None:
+        "Refuse fields that go together in no way. `RecipeError`."
+        if self.second_view == view:
             raise RecipeError(
-                f"view and second_view are both {recipe.view!r}: IIC compares two views of a clip"
+                f"view and second_view are both {view!r}: IIC compares two views of a clip"
             )
-        if self.intra == "shuffle" and length < 4:
+        if "intra" in (view, self.second_view):
+            raise RecipeError("'intra' is what the broken clips are called here; rename the view")
+        if self.miner is None and self.same_source != "negative":
             raise RecipeError(
-                f"length={length} has no four parts to shuffle; "
-                "use intra='repeat', or length=4 or more"
+                f"same_source={self.same_source!r} needs a miner: without one the own row is the "
+                "only positive"
             )
-        refuse_groups(self.groups, recipe)
         if not self.topk:
             raise RecipeError("topk is empty; give a number for each part of the training")
-        kin = max(Counter(videos.source).values())
-        if self.miner is not None and max(self.topk) > N - kin:
+
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
+        "Two views, frames to break, groups that fit, and enough to mine from. `RecipeError`."
+        self.refuse_fields(recipe.view)
+        if self.intra == "shuffle" and recipe.sampling.length < 4:
             raise RecipeError(
-                f"topk={self.topk} is too many: of {N} training videos up to {kin} share the "
+                f"length={recipe.sampling.length} has no four parts to shuffle; use "
+                "intra='repeat', or length=4 or more"
+            )
+        refuse_groups(self.groups, recipe)
+
+        siblings = max(Counter(videos.source).values())
+        N = len(videos.source)
+        if self.miner is not None and max(self.topk) > N - siblings:
+            raise RecipeError(
+                f"topk={self.topk} is too many: of {N} training videos up to {siblings} share the "
                 "source of the query, and these are not searched; lower topk"
             )
 
 
 IIC_CROP = 112 * 112 / (128 * 171)  # b11: a random square of 112 px from frames of 128 x 171
-_ucf101_iic = Recipe(
+
+_ucf101 = Recipe(
     name="iic-ucf101-residual",
     about="IIC on UCF101: frames, their differences, shuffled clips (released code); README: 34.6 "
     "% R@1",
@@ -91,16 +107,18 @@ _ucf101_iic = Recipe(
     view="rgb",
     residual="wrapped",
     normalisation="none",  # b11
+    # b11: nothing is mirrored or coloured
     flow_flip="released",
-    flow_colour="none",  # b11: nothing is mirrored or coloured
+    flow_colour="none",
     backbone="r3d18_iic",
     size=112,  # b11
     # b11
     sampling=Sampling(clips=1, length=16, stride=1, pad="first", last="released", same=0.0),
     augment=Augment(
-        area=(IIC_CROP,) * 2,
+        # b11
+        area=(IIC_CROP, IIC_CROP),
         aspect=(1.0, 1.0),
-        crop="torchvision",  # b11
+        crop="torchvision",
         # no colour
         flip=0.0,
         jitter=0.0,
@@ -124,70 +142,73 @@ _ucf101_iic = Recipe(
         drops=(45.0, 90.0, 125.0, 160.0),
         gamma=0.2,
     ),
-)  # b11
+)
 
-
-def _iic(name: str, about: str, base: Recipe = _ucf101_iic, **fields) -> Recipe:
-    return override(base, name=name, about=about, **fields)
-
-
-_IIC = [
-    _ucf101_iic,
-    _iic(
-        "iic-ucf101-residual-repeat",
-        "IIC on UCF101: frames, their differences, frozen clips (released "
-        "code); the released weights",
-        intra="repeat",
-    ),
-    _iic(
-        "iic-ucf101-flow-u",
-        "IIC on UCF101: frames, horizontal flow, frozen clips (released code); README: 41.8 % R@1",
-        second_view="flow_u",
-        intra="repeat",
-    ),
-    _iic(
-        "iic-ucf101-flow",
-        "IIC on UCF101: frames, vertical flow, shuffled clips (released code); README: 42.4 % R@1",
-        second_view="flow_v",
-    ),
-]
-
-
-# table 3: 5 cycles; their length is ours: that of IIC's training
-_CYCLES: dict[str, Any] = dict(epochs=5 * 240, cycles=5)
-_CASCADE: dict[str, Any] = cascade_options(7, 0.5)  # section 4.2: 7 stages, ratio 0.5
-_toy_iic = override(
+_toy = override(
     find("infonce-toy-rgb"),
     name="iic-toy",
-    clips=1,
     about="IIC on the frames and the frame differences of the toy videos; about a minute on one "
     "core",
+    clips=1,
+    # as released it learns nothing here
     method=IICSettings(
         negatives=256, temperature=0.1, normalise=True, intra_gradient=True, mask_own=True
     ),
-)  # as released it learns nothing here
-_IIC += [
-    _iic(
-        "iic-cpr-ucf101-residual",
-        "CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; paper: 46.2 % R@1",
-        **_CYCLES,
+)
+
+# CPR, table 3: 5 cycles; their length is ours: that of IIC's training
+_CYCLES: dict[str, Any] = dict(epochs=5 * 240, cycles=5)
+
+# CPR, section 4.2: 7 stages, ratio 0.5
+_CASCADE: dict[str, Any] = cascade_options(7, 0.5)
+
+publish(
+    IICSettings,
+    _ucf101,
+    override(
+        _ucf101,
+        name="iic-ucf101-residual-repeat",
+        about="IIC on UCF101: frames, their differences, frozen clips (released code); the "
+        "released weights",
+        intra="repeat",
+    ),
+    override(
+        _ucf101,
+        name="iic-ucf101-flow-u",
+        about="IIC on UCF101: frames, horizontal flow, frozen clips (released code); README: 41.8 "
+        "% R@1",
+        second_view="flow_u",
+        intra="repeat",
+    ),
+    override(
+        _ucf101,
+        name="iic-ucf101-flow",
+        about="IIC on UCF101: frames, vertical flow, shuffled clips (released code); README: 42.4 "
+        "% R@1",
+        second_view="flow_v",
+    ),
+    override(
+        _ucf101,
+        name="iic-cpr-ucf101-residual",
+        about="CPR on IIC: 5 cycles, in which 1 to 5 positives are mined; paper: 46.2 % R@1",
         topk=(1, 2, 3, 4, 5),
-        **_CASCADE,
-    ),
-    _iic(
-        "iic-cpr-ucf101-residual-fixed",
-        "CPR on IIC: as long, 5 positives throughout; paper: 36.2 % R@1",
         **_CYCLES,
-        topk=(5,),
         **_CASCADE,
     ),
-    _toy_iic,
-    _iic(
-        "iic-cpr-toy",
-        "CPR on IIC on the toy videos: 1 to 5 positives",
-        _toy_iic,
+    override(
+        _ucf101,
+        name="iic-cpr-ucf101-residual-fixed",
+        about="CPR on IIC: as long, 5 positives throughout; paper: 36.2 % R@1",
+        topk=(5,),
+        **_CYCLES,
+        **_CASCADE,
+    ),
+    _toy,
+    override(
+        _toy,
+        name="iic-cpr-toy",
+        about="CPR on IIC on the toy videos: 1 to 5 positives",
         topk=(1, 2, 3, 4, 5),
         **cascade_options(3, 0.5),
     ),
-]
-publish(IICSettings, *_IIC)
+)

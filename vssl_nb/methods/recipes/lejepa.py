@@ -1,4 +1,4 @@
-"LeJEPA: settings and recipes."
+"""LeJEPA: settings and recipes."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -13,9 +13,9 @@ from ...config import (
     Settings,
     Share,
     TrainingVideos,
-    publish,
     find,
     override,
+    publish,
 )
 from .refusals import refuse_batches
 
@@ -53,19 +53,17 @@ class LeJEPASettings(Settings):
     @property
     def clip_groups(self) -> dict[str, ClipGroup]:
         "The small clips."
-        return (
-            {
-                "local": ClipGroup(
-                    clips=self.local_clips,
-                    length=self.local_length,
-                    stride=self.local_stride,
-                    size=self.local_size,
-                    area=self.local_area,
-                )
-            }
-            if self.local_clips
-            else {}
+        if not self.local_clips:
+            return {}
+
+        local = ClipGroup(
+            clips=self.local_clips,
+            length=self.local_length,
+            stride=self.local_stride,
+            size=self.local_size,
+            area=self.local_area,
         )
+        return {"local": local}
 
     def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "A cloud has many points, all of one batch. `RecipeError`."
@@ -76,7 +74,8 @@ class LeJEPASettings(Settings):
             )
 
 
-_LEJEPA_TOY = LeJEPASettings(
+# ours
+_TOY = LeJEPASettings(
     slices=256,
     local_clips=0,
     local_length=8,
@@ -84,28 +83,45 @@ _LEJEPA_TOY = LeJEPASettings(
     local_area=(0.2, 0.5),
     dim=16,
     dim_hidden=64,
-)  # ours
+)
 
 
-def _lejepa_toy(view: str, name: str, words: str) -> Recipe:
-    # ours
+def _lejepa_toy(
+    view: str,  # 'rgb' or 'residual'
+    name: str,
+    words: str,  # what it learns from, and how long that takes
+) -> Recipe:
+    "LeJEPA where InfoNCE has its recipe on the toy."
     return override(
         find(f"infonce-toy-{view}"),
         name=name,
-        lr=5e-3,
-        method=_LEJEPA_TOY,
         about=f"LeJEPA on {words} on one core",
+        lr=5e-3,  # ours
+        method=_TOY,
     )
 
 
-_lejepa_residual = _lejepa_toy(
+_toy_residual = _lejepa_toy(
     "residual", "lejepa-toy-residual", "the frame differences of the toy videos; less than a minute"
 )
-_lejepa_ucf101 = override(
+
+_toy_vit = override(
+    _toy_residual,
+    name="lejepa-toy-vit",
+    about="LeJEPA with a transformer on the frame differences of the toy videos; about a minute on "
+    "one core",
+    backbone="vit_toy",
+    optimizer="adamw",
+    lr=1.5e-3,
+    weight_decay=0.05,
+    local_clips=2,
+)
+
+_ucf101 = override(
     find("infonce-ucf101-rgb"),
     name="lejepa-ucf101-r3d18",
-    about="LeJEPA on UCF101: "
-    "R3D-18, no local clips, clips and epochs of SimCLR's baseline; no paper gives a number for it",
+    about="LeJEPA on UCF101: R3D-18, no local clips, clips and epochs of SimCLR's baseline; no "
+    "paper gives a number for it",
     # those of SimCLR's baseline
     backbone="r3d18",
     size=224,
@@ -130,47 +146,40 @@ _lejepa_ucf101 = override(
     drops=(),
     warmup=10.0,
 )
+
+_k400_vit = override(
+    _ucf101,
+    name="lejepa-k400-vit",
+    about="LeJEPA with ViT-S/16 on Kinetics-400, with LeVJEPA's clips and weight; no paper gives a "
+    "number for it",
+    dataset="Kinetics-400",
+    # LeVJEPA: 7.5 frames a second
+    backbone="vit_small",
+    clips=1,
+    stride=4,
+    area=(0.8, 1.0),
+    blur=0.0,
+    # LeVJEPA's configuration
+    method=LeJEPASettings(
+        tradeoff=0.02,
+        t_max=3.0,
+        knots=17,
+        global_clips=1,
+        local_clips=10,
+        local_stride=4,
+        local_area=(0.02, 0.4),
+    ),
+    # LeJEPA's README for ViTs, and its 100 epochs
+    weight_decay=0.05,
+    decay_bias=False,
+    epochs=100,
+)
+
 publish(
     LeJEPASettings,
     _lejepa_toy("rgb", "lejepa-toy", "the frames of the toy videos; about a minute"),
-    _lejepa_residual,
-    override(
-        _lejepa_residual,
-        name="lejepa-toy-vit",
-        backbone="vit_toy",
-        optimizer="adamw",
-        lr=1.5e-3,
-        weight_decay=0.05,
-        local_clips=2,
-        about="LeJEPA with a transformer on the frame "
-        "differences of the toy videos; about a minute on one core",
-    ),
-    _lejepa_ucf101,
-    override(
-        _lejepa_ucf101,
-        name="lejepa-k400-vit",
-        dataset="Kinetics-400",
-        about="LeJEPA with ViT-S/16 on Kinetics-400, with LeVJEPA's clips and weight; no paper "
-        "gives a "
-        "number for it",
-        # LeVJEPA: 7.5 frames a second
-        backbone="vit_small",
-        clips=1,
-        stride=4,
-        area=(0.8, 1.0),
-        blur=0.0,
-        method=LeJEPASettings(
-            tradeoff=0.02,
-            t_max=3.0,
-            knots=17,
-            global_clips=1,
-            local_clips=10,
-            local_stride=4,
-            local_area=(0.02, 0.4),
-        ),  # LeVJEPA's configuration
-        # LeJEPA's README for ViTs, and its 100 epochs
-        weight_decay=0.05,
-        decay_bias=False,
-        epochs=100,
-    ),
+    _toy_residual,
+    _toy_vit,
+    _ucf101,
+    _k400_vit,
 )

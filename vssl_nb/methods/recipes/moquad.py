@@ -1,4 +1,4 @@
-"MoQuad: settings and recipes."
+"""MoQuad: settings and recipes."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,9 +11,9 @@ from ...config import (
     Settings,
     Share,
     TrainingVideos,
-    publish,
     find,
     override,
+    publish,
 )
 from .refusals import refuse_batches
 
@@ -28,8 +28,8 @@ class MoQuadSettings(Settings):
     intra_negatives: tuple[Literal["n", "nn"], ...] = ("n", "nn")
     # weight of hard negatives and of the own ones (Eq. 4; section 4.1)
     alpha: Annotated[float, "[1, inf)"] = 1.5
-    # share of the clips of other videos that are hard (Eq. 3; section 4.1); 0: no mining, and no
-    # alpha
+    # share of the clips of other videos that are hard (Eq. 3; section 4.1); 0: no mining, and
+    # no alpha
     beta: Share = 0.01
     # share of the training that it takes, at the beginning (Algorithm 1)
     appearance_task: Share = 0.2
@@ -41,8 +41,7 @@ class MoQuadSettings(Settings):
     method: ClassVar[str] = "vssl_nb.methods.moquad:MoQuad"
 
     @property
-    # anchor, positive
-    def clips(self) -> tuple[str, ...]:
+    def clips(self) -> tuple[str, ...]:  # anchor, positive, intra-negatives
         return ("a", "p", *self.intra_negatives)
 
     def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
@@ -56,64 +55,89 @@ class MoQuadSettings(Settings):
         refuse_batches(recipe)
 
 
-def refuse_disturbances(settings: "MoQuadSettings", recipe: Recipe) -> None:
+def refuse_disturbances(
+    settings: MoQuadSettings,
+    recipe: Recipe,
+) -> None:
     "Clips must be disturbed as their names say. `RecipeError`."
-    sampling, pixels, own = recipe.sampling, recipe.augment, settings.intra_negatives
-    place = {name: i for i, name in enumerate(settings.clips)}
-    wanted, looks = tuple(place[n] for n in own), tuple(place[n] for n in own if n == "nn")
-    if sampling.motion_clips != wanted or (sampling.motion == "none") != (not own):
+    own = settings.intra_negatives
+    refuse_motion(settings, recipe)
+    refuse_appearance(settings, recipe)
+
+    if own and recipe.sampling.same:
+        raise RecipeError(
+            f"same={recipe.sampling.same} makes all clips of a video one window, and the own "
+            "negatives equal to the anchor; use same=0"
+        )
+    two_speeds = recipe.sampling.motion == "speed" and "n" in own
+    if settings.appearance_task and not two_speeds:
+        raise RecipeError(
+            f"appearance_task={settings.appearance_task} needs clips at two speeds, and here "
+            f"motion={recipe.sampling.motion!r} with clips {', '.join(settings.clips)}; use "
+            "appearance_task=0, or motion='speed' and n"
+        )
+
+
+def refuse_motion(
+    settings: MoQuadSettings,
+    recipe: Recipe,
+) -> None:
+    "The own negatives, and no other clips, have another motion. `RecipeError`."
+    sampling = recipe.sampling
+    own = settings.intra_negatives
+    clips = tuple(settings.clips.index(name) for name in own)
+    motion = "speed" if own else "none"
+    if sampling.motion_clips != clips or (sampling.motion == "none") != (not own):
         raise RecipeError(
             f"intra_negatives={own} with motion={sampling.motion!r}, motion_clips="
-            f"{sampling.motion_clips}: the own negatives, and no other clips, have another "
-            "motion; use "
-            f"motion={'speed' if own else 'none'!r} and motion_clips={wanted}"
+            f"{sampling.motion_clips}: the own negatives, and no other clips, have another motion; "
+            f"use motion={motion!r} and motion_clips={clips}"
         )
-    if pixels.appearance_clips not in (looks, (1, *looks)):
+
+
+def refuse_appearance(
+    settings: MoQuadSettings,
+    recipe: Recipe,
+) -> None:
+    "Of nn the appearance is another, of p it may be. `RecipeError`."
+    pixels = recipe.augment
+    negatives = tuple(i for i, name in enumerate(settings.clips) if name == "nn")
+    with_positive = (1, *negatives)
+    if pixels.appearance_clips not in (negatives, with_positive):
         raise RecipeError(
-            f"appearance_clips={pixels.appearance_clips} with clips "
-            f"{', '.join(settings.clips)}: nn always has another appearance, p may have, a and n "
-            "never; "
-            f"use {(1, *looks)} or {looks}"
+            f"appearance_clips={pixels.appearance_clips} with clips {', '.join(settings.clips)}: "
+            "nn always has another appearance, p may have, a and n never; use "
+            f"{with_positive} or {negatives}"
         )
     if (pixels.appearance == "none") != (not pixels.appearance_clips):
         raise RecipeError(
-            f"appearance={pixels.appearance!r} with appearance_clips="
-            f"{pixels.appearance_clips}: say what is mixed in and into which clips, or leave both "
-            "out"
+            f"appearance={pixels.appearance!r} with appearance_clips={pixels.appearance_clips}: "
+            "say what is mixed in and into which clips, or leave both out"
         )
     if pixels.appearance_clips and recipe.view == "flow":
         raise RecipeError(
-            "view='flow' has no appearance to disturb; use view='rgb' or 'residual', "
-            "or appearance='none' and appearance_clips=()"
-        )
-    if own and sampling.same:
-        raise RecipeError(
-            f"same={sampling.same} makes all clips of a video one window, and the own "
-            "negatives equal to the anchor; use same=0"
-        )
-    if settings.appearance_task and (sampling.motion != "speed" or "n" not in own):
-        raise RecipeError(
-            f"appearance_task={settings.appearance_task} needs clips at two speeds, and here "
-            f"motion={sampling.motion!r} with clips {', '.join(settings.clips)}; use "
-            "appearance_task=0, or "
-            "motion='speed' and n"
+            "view='flow' has no appearance to disturb; use view='rgb' or 'residual', or "
+            "appearance='none' and appearance_clips=()"
         )
 
 
 def _moquad(
-    r: Recipe,
+    base: Recipe,  # of SimCLR or InfoNCE, for network, pixels and optimizer
     name: str,
     about: str,
-    own: tuple[str, ...] = ("n", "nn"),
-    disturbed: bool = True,
-    method: dict[str, Any] = {},
+    own: tuple[str, ...] = ("n", "nn"),  # intra-negatives
+    disturbed: bool = True,  # has the positive another appearance?
+    method: dict[str, Any] = {},  # settings that differ from the defaults
     strength: tuple[float, float] = (0.1, 0.5),  # section 3.1
-    **learning,
-) -> Recipe:  # `disturbed`: has the positive another appearance?
-    settings = MoQuadSettings(**(dict(intra_negatives=own) | method))
-    looks = (1,) * disturbed + tuple(i for i, n in enumerate(settings.clips) if n == "nn")
+    **learning,  # likewise
+) -> Recipe:
+    "Quadruples, with clips that are disturbed as their names say."
+    settings = MoQuadSettings(**dict(intra_negatives=own) | method)
+    appearance_clips = [i for i, clip in enumerate(settings.clips) if clip == "nn"]
+    if disturbed:
+        appearance_clips.insert(0, 1)
     return override(
-        r,
+        base,
         name=name,
         about=about,
         method=settings,
@@ -122,71 +146,84 @@ def _moquad(
         motion_clips=tuple(range(2, len(settings.clips))),
         speeds=(1, 2),  # RSPNet: 1 and 2
         # section 4.1
-        appearance="rad_inter" if looks else "none",
-        appearance_clips=looks,
+        appearance="rad_inter" if appearance_clips else "none",
+        appearance_clips=tuple(appearance_clips),
         windows=5,
         strength=strength,
         **learning,
     )
 
 
-# the recipes have hard negatives and appearance task; of tables 2 and 3 the paper does not state it
-_MOQUAD_ROWS = {
-    ("ucf101", "R3D-18"): "tables 1, 4 to 6, perhaps 3",
-    ("ucf101", "S3D-G"): "table 1",
-    ("k400", "R3D-18"): "tables 1, 4",
-    ("k400", "S3D-G"): "table 1",
-    ("k400", "R3D-50"): "table 1, perhaps 2",
-    ("ssv2", "R3D-50"): "perhaps table 2",
-}
-_PLAIN = dict(beta=0.0, appearance_task=0.0)  # table 4 has neither
-_RUNGS = (
-    ("SimCLR, the base", (), False),
-    ("and another appearance of the positive", (), True),
-    ("and a negative of another motion", ("n",), True),
-    ("and a negative of another motion and appearance", ("n", "nn"), True),
-)
 # strength and rates: chosen on toy videos of one seed and contrast 0.15, see `benchmarks/moquad.py`
-_MOQUAD = [
+_TOY: dict[str, Any] = dict(strength=(0.3, 0.7), epochs=24)
+
+
+def _rung(
+    number: int,  # of the ladder, table 4
+    words: str,
+    own: tuple[str, ...],  # intra-negatives
+    disturbed: bool = True,  # has the positive another appearance?
+) -> Recipe:
+    "A rung of the ladder of table 4 on the toy."
+    return _moquad(
+        find("infonce-toy-rgb"),
+        f"moquad-toy-rung{number}",
+        f"Ladder of MoQuad on the toy videos, rung {number}: {words}",
+        own,
+        disturbed,
+        dict(beta=0.0, appearance_task=0.0),  # table 4 has neither
+        lr=2e-3 if disturbed else 1e-3,
+        **_TOY,
+    )
+
+
+def _paper(
+    data: str,  # of the names: 'ucf101', 'k400' or 'ssv2'
+    network: str,  # 'R3D-18', 'S3D-G' or 'R3D-50'
+    row: str = "settings only: no number is given for it",
+) -> Recipe:
+    "A row of the paper."
+    # its baseline: section 4.1, and CVRL's code, which repeats a short video (one that stood still
+    # had no speed)
+    dataset, epochs = _DATASETS[data]
+    backbone = _BACKBONES[network]
+    return _moquad(
+        replace(find("simclr-ucf101-r3d18"), dataset=dataset, backbone=backbone),
+        f"moquad-{data}-{backbone.removesuffix('_cvrl')}",
+        f"MoQuad on {dataset} with {network} (paper, {row})",
+        epochs=epochs,
+    )
+
+
+# title and epochs (section 4.1)
+_DATASETS = {
+    "ucf101": ("UCF101", 800),
+    "k400": ("Kinetics-400", 200),
+    "ssv2": ("Something-Something V2", 200),
+}
+_BACKBONES = {"R3D-18": "r3d18", "S3D-G": "s3dg", "R3D-50": "r3d50_cvrl"}
+
+publish(
+    MoQuadSettings,
     _moquad(
         find("infonce-toy-rgb"),
         "moquad-toy",
-        "MoQuad on the toy videos: quadruples, hard "
-        "negatives, and first the appearance task; some minutes on one core",
-        strength=(0.3, 0.7),
-        epochs=24,
-    )
-]
-_MOQUAD += [
-    _moquad(
-        find("infonce-toy-rgb"),
-        f"moquad-toy-rung{i}",
-        f"Ladder of MoQuad on the toy videos, rung {i}: {words}",
-        own,
-        disturbed,
-        _PLAIN,
-        strength=(0.3, 0.7),
-        epochs=24,
-        lr=2e-3 if disturbed else 1e-3,
-    )
-    for i, (words, own, disturbed) in enumerate(_RUNGS)
-]
-# its baseline: section 4.1, and CVRL's code, which repeats a short video (one that stood still had
-# no speed)
-_MOQUAD_PAPER = find("simclr-ucf101-r3d18")
-_MOQUAD += [
-    _moquad(
-        replace(_MOQUAD_PAPER, dataset=dataset, backbone=net),
-        f"moquad-{short}-{net.removesuffix('_cvrl')}",
-        f"MoQuad on {dataset} with {words} (paper, {row})",
-        epochs=epochs,
-    )
-    for short, dataset, epochs in (
-        ("ucf101", "UCF101", 800),
-        ("k400", "Kinetics-400", 200),
-        ("ssv2", "Something-Something V2", 200),
-    )  # section 4.1
-    for net, words in (("r3d18", "R3D-18"), ("s3dg", "S3D-G"), ("r3d50_cvrl", "R3D-50"))
-    for row in (_MOQUAD_ROWS.get((short, words), "settings only: no number is given for it"),)
-]
-publish(MoQuadSettings, *_MOQUAD)
+        "MoQuad on the toy videos: quadruples, hard negatives, and first the appearance task; some "
+        "minutes on one core",
+        **_TOY,
+    ),
+    _rung(0, "SimCLR, the base", (), disturbed=False),
+    _rung(1, "and another appearance of the positive", ()),
+    _rung(2, "and a negative of another motion", ("n",)),
+    _rung(3, "and a negative of another motion and appearance", ("n", "nn")),
+    # they have hard negatives and appearance task; of tables 2 and 3 the paper does not state it
+    _paper("ucf101", "R3D-18", "tables 1, 4 to 6, perhaps 3"),
+    _paper("ucf101", "S3D-G", "table 1"),
+    _paper("ucf101", "R3D-50"),
+    _paper("k400", "R3D-18", "tables 1, 4"),
+    _paper("k400", "S3D-G", "table 1"),
+    _paper("k400", "R3D-50", "table 1, perhaps 2"),
+    _paper("ssv2", "R3D-18"),
+    _paper("ssv2", "S3D-G"),
+    _paper("ssv2", "R3D-50", "perhaps table 2"),
+)

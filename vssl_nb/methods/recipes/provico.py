@@ -1,4 +1,4 @@
-"ProViCo: settings and recipes."
+"""ProViCo: settings and recipes."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
@@ -11,9 +11,9 @@ from ...config import (
     Settings,
     Share,
     TrainingVideos,
-    publish,
     find,
     override,
+    publish,
 )
 from .iic import IIC_CROP
 from .refusals import refuse_batches
@@ -33,15 +33,15 @@ class ProViCoSettings(Settings):
     distance: Literal["bhattacharyya", "euclidean", "jensen_shannon", "wasserstein"] = (
         "bhattacharyya"
     )
-    # nearer than this is a positive (section 4.2); none: than the mean video from itself (appendix
-    # Eq. 9)
+    # nearer than this is a positive (section 4.2); none: than the mean video from itself
+    # (appendix Eq. 9)
     threshold: Positive | None = 0.15
     # share of the training without mining, at the beginning (appendix C.1: 30 of 200 epochs)
     instance_stage: Share = 0.15
     beta: NonNegative = 1e-4  # weight of the KL divergence (Eq. 12; section 4.2)
     # sigma^2 of Eq. 10; mean: geometric mean over the D directions (appendix A); total: D times
-    # that, which
-    # fits table 4 and appendix table 2 better; none: no Eq. 10, so all pairs weigh the same (ours)
+    # that, which fits table 4 and appendix table 2 better; none: no Eq. 10, so all pairs weigh the
+    # same (ours)
     doubt: Literal["mean", "total", "none"] = "total"
     # D sigma^2 at the beginning; none: as the head has it, 0.2; open in the paper
     variance: Positive | None = None
@@ -62,18 +62,19 @@ class ProViCoSettings(Settings):
         refuse_batches(recipe)
 
 
-_PROVICO_PAPER = override(
+_PAPER = override(
     find("infonce-ucf101-rgb"),
     method=ProViCoSettings(),
     # tables 1 to 3: 20.2 M parameters, which this network has with 400 classes
     backbone="r3d18_slow",
+    # section 4.2
     size=112,
     length=16,
     stride=1,
     last="all",
-    same=0.0,  # section 4.2
+    same=0.0,
     # section 4.2: random cropping and nothing else; as IIC crops, from frames of 128 x 171
-    area=(IIC_CROP,) * 2,
+    area=(IIC_CROP, IIC_CROP),
     aspect=(1.0, 1.0),
     colour="all",
     crop="torchvision",
@@ -82,47 +83,59 @@ _PROVICO_PAPER = override(
     grey=0.0,
     grey_mode="clip",
     blur=0.0,
+    # section 4.2
     lr=1e-4,
     batch=96,
     epochs=200,
     schedule="cosine",
     drops=(),
-    warmup=20.0,  # section 4.2
-    weight_decay=0.0,
-)  # none is said
-_PROVICO = [
+    warmup=20.0,
+    weight_decay=0.0,  # none is said
+)
+
+publish(
+    ProViCoSettings,
     replace(
-        _PROVICO_PAPER,
-        name=f"provico-{short}-{net.removesuffix('_slow')}",
-        dataset=dataset,
-        about=f"ProViCo on {dataset} with {words} (paper, {row})",
-        backbone=net,
-    )
-    for short, dataset, net, words, row in (
-        ("ucf101", "UCF101", "r3d18_slow", "R3D-18", "tables 2 to 4"),
-        ("ucf101", "UCF101", "r2plus1d18", "R(2+1)D-18", "table 2, appendix tables 1 to 3"),
-        ("k400", "Kinetics-400", "r3d18_slow", "R3D-18", "tables 1 to 3"),
-        ("k400", "Kinetics-400", "r2plus1d18", "R(2+1)D-18", "tables 1 and 2"),
-    )
-]
-# table 2
-_PROVICO += [
+        _PAPER,
+        name="provico-ucf101-r3d18",
+        about="ProViCo on UCF101 with R3D-18 (paper, tables 2 to 4)",
+    ),
+    replace(
+        _PAPER,
+        name="provico-ucf101-r2plus1d18",
+        about="ProViCo on UCF101 with R(2+1)D-18 (paper, table 2, appendix tables 1 to 3)",
+        backbone="r2plus1d18",
+    ),
+    replace(
+        _PAPER,
+        name="provico-k400-r3d18",
+        about="ProViCo on Kinetics-400 with R3D-18 (paper, tables 1 to 3)",
+        dataset="Kinetics-400",
+    ),
+    replace(
+        _PAPER,
+        name="provico-k400-r2plus1d18",
+        about="ProViCo on Kinetics-400 with R(2+1)D-18 (paper, tables 1 and 2)",
+        dataset="Kinetics-400",
+        backbone="r2plus1d18",
+    ),
     override(
-        _PROVICO_PAPER,
+        _PAPER,
         name="provico-ucf101-r3d50",
+        about="ProViCo on UCF101 with R3D-50 (paper, table 2)",
+        # table 2
         backbone="r3d50_cvrl",
         size=224,
-        about="ProViCo on UCF101 with R3D-50 (paper, table 2)",
-        batch=512,  # table 2
-        area=(224 * 224 / (256 * 342),) * 2,
-    ),  # the same share; open
-    # numbers: ours
+        batch=512,
+        area=(224 * 224 / (256 * 342),) * 2,  # the same share; open
+    ),
     override(
         find("infonce-toy-residual"),
         name="provico-toy",
+        about="ProViCo on the frame differences of the toy videos; two minutes on one core",
+        # numbers: ours
         epochs=12,
         weight_decay=0.0,
-        about="ProViCo on the frame differences of the toy videos; two minutes on one core",
         method=ProViCoSettings(
             dim=64,
             instance_stage=0.25,
@@ -132,5 +145,4 @@ _PROVICO += [
             self_pairs=False,
         ),
     ),
-]
-publish(ProViCoSettings, *_PROVICO)
+)

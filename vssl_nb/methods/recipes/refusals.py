@@ -1,4 +1,4 @@
-"What several methods refuse: batches and BatchNorm groups that do not fit."
+"""What several methods refuse: batches and BatchNorm groups that do not fit."""
 
 from ...config import Recipe, RecipeError
 

@@ -1,4 +1,4 @@
-"SimCLR: settings and recipes."
+"""SimCLR: settings and recipes."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,9 +13,9 @@ from ...config import (
     Sampling,
     Settings,
     TrainingVideos,
-    publish,
     find,
     override,
+    publish,
 )
 
 
@@ -47,24 +47,26 @@ _toy_simclr = replace(
     about="SimCLR on the frames of the toy videos; about a minute on one core",
     method=SimCLRSettings(temperature=0.1),
 )
+
 _ucf101_simclr = Recipe(
     name="simclr-ucf101-r3d18",
     # table 4; one or two sides: not stated
     about="SimCLR as MoQuad's baseline on UCF101: R3D-18, 800 epochs; fine-tuned it reaches 76.0 %",
     dataset="UCF101",
+    # ours
     test_clips=10,
-    view="rgb",  # ours
+    view="rgb",
+    # MoQuad 4.1: R3D-18, 224 x 224
     backbone="r3d18",
-    size=224,  # MoQuad 4.1: R3D-18, 224 x 224
-    # MoQuad 4.1: 16 frames; stride: open, as in its recipes
-    sampling=Sampling(
-        clips=2, length=16, stride=1, pad="loop", last="all", same=0.0
-    ),  # CVRL's code repeats a short video
+    size=224,
+    # MoQuad 4.1: 16 frames; stride: open, as in its recipes; CVRL's code repeats a short video
+    sampling=Sampling(clips=2, length=16, stride=1, pad="loop", last="all", same=0.0),
     augment=Augment(
+        # CVRL
         area=(0.3, 1.0),
         aspect=(0.5, 2.0),
         crop="torchvision",
-        flip=0.5,  # CVRL
+        flip=0.5,
         # CVRL's code, strength 1
         jitter=0.8,
         brightness=0.8,
@@ -77,41 +79,44 @@ _ucf101_simclr = Recipe(
     ),
     method=SimCLRSettings(dim=128, temperature=0.1),  # head: open; T: CVRL's code
     learning=Learning(
+        # MoQuad 4.1
         optimizer="lars",
         lr=3.2,
         batch=256,
-        epochs=800,  # MoQuad 4.1
+        epochs=800,
+        # open; CVRL's configuration
         weight_decay=1e-6,
-        sgd_momentum=0.9,  # open; CVRL's configuration
-        schedule="cosine",
-        warmup=5.0,
+        sgd_momentum=0.9,
+        schedule="cosine",  # MoQuad 4.1
+        warmup=5.0,  # open; CVRL's
     ),
-)  # 4.1; warm-up: open, CVRL's
+)
+
 _k400_simclr = override(
     _ucf101_simclr,
     name="simclr-k400-r3d18",
-    dataset="Kinetics-400",
-    # MoQuad 4.1
     about="SimCLR in MoQuad's setting on Kinetics-400: R3D-18, 200 epochs",
-    epochs=200,
+    dataset="Kinetics-400",
+    epochs=200,  # MoQuad 4.1
 )
+
 publish(
     SimCLRSettings,
     _toy_simclr,
     override(
         _toy_simclr,
         name="simclr-toy-residual",
-        view="residual",
         about="SimCLR on the frame differences of the toy videos; less than a minute on one core",
+        view="residual",
         epochs=8,
     ),
     _ucf101_simclr,
     override(
         _ucf101_simclr,
         name="simclr-ucf101-r3d18-one-sided",
-        symmetric=False,
         about="The same with the first clip alone as anchor, as in Eq. 1 of MoQuad: rung 0 of its "
         "ladder",
+        symmetric=False,
     ),
     _k400_simclr,
 )

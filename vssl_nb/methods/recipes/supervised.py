@@ -1,4 +1,4 @@
-"A classifier as a method: settings."
+"""A classifier as a method: settings."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,9 +1,9 @@
-"UberNCE: settings and recipes."
+"""UberNCE: settings and recipes."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from ...config import Recipe, publish, find, override
+from ...config import Recipe, find, override, publish
 from .infonce import QueueSettings
 
 
@@ -18,36 +18,37 @@ class UberNCESettings(QueueSettings):
     needs_labels: ClassVar[bool] = True
 
 
-def _uber(
-    base: str,  # one of InfoNCE, from which it is made
+def _ubernce(
+    base: str,  # recipe of InfoNCE from which it is made
     name: str,
     about: str,
-    method: dict[str, Any] = {},
-    **learning,
+    method: dict[str, Any] = {},  # settings that differ from those of the base
+    **learning,  # likewise
 ) -> Recipe:
-    r = find(base)
-    r = replace(r, method=UberNCESettings(**vars(r.method) | method))
-    return override(r, name=name, about=about, **learning)
+    "UberNCE where InfoNCE has a recipe."
+    infonce = find(base)
+    settings = UberNCESettings(**vars(infonce.method) | method)
+    return override(replace(infonce, method=settings), name=name, about=about, **learning)
 
+
+# README of CPR:116-120, 2 GPUs x 16; CoCLR's has no command
+_RELEASED: dict[str, Any] = dict(batch=32, epochs=300, drops=(240.0,))
 
 publish(
     UberNCESettings,
-    *(
-        _uber(
-            f"infonce-ucf101-{view}",
-            f"ubernce-ucf101-{view}",
-            about,
-            # README of CPR:116-120, 2 GPUs x 16; CoCLR's has no command
-            batch=32,
-            epochs=300,
-            drops=(240.0,),
-        )
-        for view, about in (
-            ("rgb", "UberNCE on the frames of UCF101: InfoNCE with labels (released code)"),
-            ("flow", "UberNCE on the optical flow of UCF101 (released code)"),
-        )
+    _ubernce(
+        "infonce-ucf101-rgb",
+        "ubernce-ucf101-rgb",
+        "UberNCE on the frames of UCF101: InfoNCE with labels (released code)",
+        **_RELEASED,
     ),
-    _uber(
+    _ubernce(
+        "infonce-ucf101-flow",
+        "ubernce-ucf101-flow",
+        "UberNCE on the optical flow of UCF101 (released code)",
+        **_RELEASED,
+    ),
+    _ubernce(
         "infonce-toy-rgb",
         "ubernce-toy-rgb",
         "UberNCE on the frames of the toy videos: what the right positives would give; "
@@ -55,7 +56,7 @@ publish(
         dict(queue=512, form="mil_nce", temperature=0.05, momentum=0.98),
         epochs=28,
     ),
-    _uber(
+    _ubernce(
         "infonce-toyfull-rgb",
         "ubernce-toyfull-rgb",
         "UberNCE with S3D on the frames of the full-size toy; for a GPU; "

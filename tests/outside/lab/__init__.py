@@ -1,0 +1,1 @@
+"""Somebody's own method, view, backbone, miner and recipe."""
