@@ -18,7 +18,8 @@ from ..data.dataset import TrainClips, VideoCache
 from ..data.augmentation import find_augmentation
 from ..data.sampling import random_clips
 from ..data.manifest import Manifest
-from ..data.views import Views, streams, tvl1_live
+from ..data.tvl1 import tvl1_live
+from ..data.views import Views, raw_inputs
 from ..config import Recipe, TrainingVideos
 from ..methods.recipes import refuse_unfit
 from ..names import error_in_words, load_object
@@ -47,7 +48,7 @@ class BlankBatches:
         classes: int,  # classes of their labels
     ):
         learning = recipe.learning
-        self.load, self.classes = streams(recipe.views, flow_is_live(recipe)), classes
+        self.load, self.classes = raw_inputs(recipe.views, flow_is_live(recipe)), classes
         # ending of the names of a group -> its augmentation, and V, T and side of its clips
         self.groups = {
             f"_{name}" if name else "": (
@@ -218,7 +219,7 @@ def training_clips(
         recipe.seed,
         cache=cache,
         same=recipe.sampling.same,
-        load=streams(recipe.views, flow_is_live(recipe)),
+        load=raw_inputs(recipe.views, flow_is_live(recipe)),
         groups=groups,
     )
 
@@ -253,7 +254,7 @@ def training_videos(
 
 def flow_is_live(recipe: Recipe) -> bool:
     "Is one of its views solved for on the device?"
-    return recipe.flow == "live" and "flow" in streams(recipe.views)
+    return recipe.flow == "live" and "flow" in raw_inputs(recipe.views)
 
 
 def view_options(
