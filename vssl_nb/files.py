@@ -1,15 +1,19 @@
 """Files that are written whole or not at all: the one place where a file takes the place of
-another, and where what a killed process left half-written is removed.
+another, and where what a killed process left half-written is removed; and files with the same
+bytes.
 """
 
 import errno
+import hashlib
 import os
 import re
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +134,39 @@ def _is_alive(
     except PermissionError:
         return True  # it is somebody else's
     return True
+
+
+@lru_cache(4096)  # a search asks for the same files again
+def _digest(
+    path: Path,  # of the file
+    size: int,  # changes with the file
+    time: int,  # changes with the file
+) -> bytes:
+    "The SHA-256 of a file. OSError."
+    digest = hashlib.sha256()
+    with open(path, "rb") as f:
+        while block := f.read(2**20):
+            digest.update(block)
+    return digest.digest()
+
+
+def equal_files(
+    files: Mapping[str, Path],  # name -> file
+) -> list[list[str]]:  # names of files with the same bytes
+    """Groups of two and more, in the order of the names: files are read only where their sizes are
+    equal.
+    """
+    by_size = defaultdict(list)
+    for name, path in files.items():
+        with suppress(OSError):  # what cannot be read equals nothing
+            info = os.stat(path)
+            by_size[info.st_size].append((name, path, info.st_mtime_ns))
+
+    by_content = defaultdict(list)
+    for size, some in by_size.items():
+        if len(some) == 1:
+            continue
+        for name, path, time_of_change in some:
+            with suppress(OSError):
+                by_content[_digest(path, size, time_of_change)].append(name)
+    return [names for names in by_content.values() if len(names) > 1]

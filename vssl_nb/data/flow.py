@@ -19,18 +19,19 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 import av
-import cv2
 import numpy as np
 import torch
 from torch import Tensor
 
+from .dataset import grey
 from .manifest import Manifest, claim_folder, further_columns, open_data, write
 from .tvl1 import can_compile, tvl1
 from .video import VideoError, iter_frames, write_frames
 from .views import FLOW_BOUND, flow_to_image
+from ..extras import require
 from ..files import flush_to_disk, remove_leftovers, replacement
 from ..progress import progress_bar
 
@@ -54,14 +55,31 @@ class FlowMethod:
     parallel: bool = False
 
 
+def _opencv() -> Any:  # the package; its stubs lack both solvers
+    "OpenCV, which only its own solvers need."
+    return require("cv2", "flow")
+
+
 def _new_solver(
     name: str,  # 'dis' or 'tvl1-opencv'
 ) -> Any:  # with `calc(a, b, None)`
     "A solver of OpenCV; threads cannot share one."
-    opencv = cast(Any, cv2)  # whose stubs lack both solvers
+    cv2 = _opencv()
     if name == "dis":
-        return opencv.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    return opencv.optflow.DualTVL1OpticalFlow_create()
+        return cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    return cv2.optflow.DualTVL1OpticalFlow_create()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    "OpenCV computes in the thread that calls it; a setting of the whole process, put back."
+    cv2 = _opencv()
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(threads)
 
 
 def _opencv_flow(
@@ -81,7 +99,10 @@ def _opencv_flow(
         flows = []
         first, second = (pictures[:, y[:, None], x].numpy() for pictures in (a, b))
         for pair in zip(first, second):
-            flow = _new_solver(name).calc(*pair, None)
+            try:
+                flow = _new_solver(name).calc(*pair, None)
+            except _opencv().error as e:
+                raise ValueError(str(e)) from None
             flows.append(flow.transpose(2, 0, 1))
         return torch.from_numpy(np.stack(flows))[..., top : top + h, left : left + w]
 
@@ -125,7 +146,7 @@ def flow_method(
     if name != "tvl1":
         if device not in ("auto", "cpu"):
             raise FlowError(f"{name} runs on the CPU only; leave --device out, or take tvl1")
-        settings = {"method": name, "opencv": cv2.__version__}
+        settings = {"method": name, "opencv": _opencv().__version__}
         return FlowMethod(_opencv_flow(name), settings, parallel=True)
 
     target = _device(device, local)
@@ -230,15 +251,15 @@ def frame_chunks(
     pixels: int = 2**22,  # in the pairs of a chunk
 ) -> Generator[Tensor, None, None]:  # (n+1, H, W) uint8 grey: n pairs of neighbours
     "A video in chunks that share a picture; none where it has one frame. `VideoError`."
-    chunk: list[np.ndarray] = []
+    chunk: list[Tensor] = []
     with closing(iter_frames(path)) as frames:
         for frame in frames:
-            chunk.append(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY))
+            chunk.append(grey(torch.from_numpy(frame)))
             if len(chunk) > max(1, pixels // (frame.shape[0] * frame.shape[1])):
-                yield torch.from_numpy(np.stack(chunk))
+                yield torch.stack(chunk)
                 chunk = chunk[-1:]
     if len(chunk) > 1:
-        yield torch.from_numpy(np.stack(chunk))
+        yield torch.stack(chunk)
 
 # %% ../../nbs/library/flow.ipynb #5fdd07b5
 FLOW_STATE = "flow.json"
@@ -330,7 +351,7 @@ class ExtractionJob:
     device: threading.Lock = field(default_factory=threading.Lock)
 
     def share(self) -> list[int]:  # positions in the manifest
-        "The videos of this process, the largest first, so that no worker ends with a long one alone."
+        "The videos of this process, the largest first: no worker ends with a long one alone."
         rows = self.manifest.rows
         usable = [i for i, row in enumerate(rows) if row.status == "ok"]
         order = sorted(usable, key=lambda i: (-rows[i].frames * rows[i].width * rows[i].height, i))
@@ -346,16 +367,13 @@ class ExtractionJob:
             raise FlowError(f"{self.folder}: cannot be used ({e.strerror}); {remedy}") from None
         remove_leftovers(self.folder)
 
-        threads = cv2.getNumThreads()
         try:
-            # the workers are the threads; it is a setting of the whole process, so it is put back
-            if self.method.parallel:
-                cv2.setNumThreads(1)
-            with ThreadPoolExecutor(self.workers, "worker") as pool:
-                self._run_share(pool)
+            # of a parallel method the workers are the threads
+            with _one_thread_each() if self.method.parallel else nullcontext():
+                with ThreadPoolExecutor(self.workers, "worker") as pool:
+                    self._run_share(pool)
         finally:
             self.stop.set()
-            cv2.setNumThreads(threads)
         return self._write_manifest(time.monotonic() - began)
 
     def _run_share(self, pool: ThreadPoolExecutor) -> None:
@@ -460,7 +478,7 @@ class ExtractionJob:
                 f"{self.method.device}: its memory is not enough for one pair of "
                 f"{chunk.shape[2]}x{chunk.shape[1]} px; free it, or take --device cpu"
             ) from None
-        except (ValueError, cv2.error) as e:
+        except ValueError as e:
             reason = str(e).strip()[:150]
             raise VideoError(file, f"its flow cannot be computed ({reason})") from None
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ..data.dataset import VideoCache
-from ..paths import leave_terminal
+from ..terminal import leave_terminal
 from ..config import Index, NonNegative, Settings
 from ..distributed import hide_from_compiler, world_size
 
