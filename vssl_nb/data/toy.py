@@ -734,7 +734,7 @@ def _with_parts(
     row: Row,
     parts: Mapping[str, str],  # part of a split -> what it becomes; the others become empty
 ) -> Row:
-    splits = {name: parts.get(getattr(row, name), "") for name in SPLITS}
+    splits: dict[str, Any] = {name: parts.get(getattr(row, name), "") for name in SPLITS}
     return replace(row, **splits)
 
 

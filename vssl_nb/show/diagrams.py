@@ -48,7 +48,7 @@ def ends(
     b: Spot | tuple,  # a place, or a point (x, y)
 ) -> tuple:  # two points
     "Where an arrow from `a` to `b` begins and ends: at the edges that face each other."
-    a, b = (spot if isinstance(spot, Spot) else Spot(*spot, 0, 0) for spot in (a, b))
+    a, b = (spot if isinstance(spot, Spot) else Spot(spot[0], spot[1], 0, 0) for spot in (a, b))
     if b.x >= a.x + a.w:
         return a.right, b.left
     if b.x + b.w <= a.x:
