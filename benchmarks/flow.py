@@ -54,7 +54,7 @@ def made_up(short, n=16):
     "Pairs without videos: smooth random patterns that slide, turn and grow a little."
     import torch
     import torch.nn.functional as F
-    from vssl_nb.data.views import warp
+    from vssl_nb.data.tvl1 import warp
 
     g = torch.Generator().manual_seed(0)
     H, W = short, round(short * 4 / 3)
@@ -84,9 +84,9 @@ def timed(work, device, rounds):
 def iterations(a, b):
     "Pixel-iterations a pair, on average, until it stops."
     import torch
-    from vssl_nb.data import views
+    from vssl_nb.data import tvl1
 
-    seen, parts = 0, views._parts(False)
+    seen, parts = 0, tvl1._kernels(False)
 
     def step(u, p, g, r, inverse, moving, *how):
         nonlocal seen
@@ -95,7 +95,7 @@ def iterations(a, b):
 
     with torch.no_grad():
         for i in range(len(a)):
-            views._pairs(a[i : i + 1].float(), b[i : i + 1].float(), views.tvl1, (step, *parts[1:]))
+            tvl1._solve(a[i : i + 1].float(), b[i : i + 1].float(), tvl1.tvl1, (step, *parts[1:]))
     return seen / len(a)
 
 
@@ -132,7 +132,7 @@ def table(rows):
 def measure(a, b, device, rounds, few, copies, keep):
     "Rows of the table for pairs of one size; `keep` gets those that there are after each."
     import torch
-    from vssl_nb.data.views import TVL1, tvl1
+    from vssl_nb.data.tvl1 import TVL1, tvl1
 
     a, b = a[:, None], b[:, None]  # (N, 1, H, W)
     size, rows, theirs = f"{a.shape[3]} x {a.shape[2]}", [], None

@@ -54,7 +54,7 @@ STAGES = (
     ("/methods/", (), "loss and mining"),
     ("/measure/retrieval.py", (), "retrieval"),
     ("/measure/health.py", (), "verdict"),
-    ("/show.py", (), "pictures and pages"),
+    ("/show/", (), "pictures and pages"),
     ("/matplotlib/", (), "pictures and pages"),
     ("/papers/report.py", (), "pictures and pages"),
     ("/multiprocessing/", ("wait", "poll", "select", "join", "get"), "waiting"),

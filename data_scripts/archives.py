@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -55,13 +55,9 @@ RAR = {  # program -> how it lists a file, and how it extracts it into a folder
 def _safe_path(archive: str, name: str) -> PurePosixPath:
     "The place of a member below the target. `PrepareError` where it leaves it."
     path = PurePosixPath(name.replace("\\", "/"))
-    if (
-        path.is_absolute()
-        or ".." in path.parts
-        or not path.parts
-        or "\0" in name
-        or any(re.match("[A-Za-z]:", p) for p in path.parts)
-    ):
+    leaves = path.is_absolute() or ".." in path.parts
+    drive = any(re.match("[A-Za-z]:", part) for part in path.parts)  # of Windows
+    if leaves or drive or not path.parts or "\0" in name:
         raise PrepareError(
             f"{archive}: its member {name!r} leads out of the target folder; nothing like "
             "that belongs in a dataset, take the archive from its owners"
@@ -99,12 +95,13 @@ def _extract_tar(
     folder: Path,
 ):
     with tarfile.open(fileobj=stream, mode="r|") as tar:
-        for m in tar:
-            if m.isdir():
+        for member in tar:
+            if member.isdir():
                 continue
-            if not m.isreg() or m.issparse():
-                raise _not_a_file(archive, m.name)
-            _write_member(archive, m.name, tar.extractfile(m), folder)  # type: ignore[arg-type]
+            if not member.isreg() or member.issparse():
+                raise _not_a_file(archive, member.name)
+            content = tar.extractfile(member)
+            _write_member(archive, member.name, content, folder)  # type: ignore[arg-type]
         # `tarfile` takes a damaged or missing header for the end, which is two blocks of zeros
         rest = tar.fileobj.read(512)  # type: ignore[union-attr]
         if len(rest) < 512 or rest.strip(b"\0"):
@@ -115,37 +112,40 @@ def _extract_tar(
 
 def _extract_zip(archive: str, path: Path, folder: Path):
     with zipfile.ZipFile(path) as z:
-        if min((i.header_offset for i in z.infolist()), default=0):
+        members = z.infolist()
+        if min((member.header_offset for member in members), default=0):
             # a zip in it has one, which Python would take
             raise EOFError("its table of contents is missing")
-        for i in z.infolist():
-            if i.is_dir():
+        for member in members:
+            if member.is_dir():
                 continue
-            if stat.S_IFMT(i.external_attr >> 16) not in (0, stat.S_IFREG):
-                raise _not_a_file(archive, i.filename)
-            _write_member(archive, i.filename, z.open(i), folder)
+            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
+                raise _not_a_file(archive, member.filename)
+            _write_member(archive, member.filename, z.open(member), folder)
+
+
+def _rar_program(archive: str) -> str:  # of RAR
+    "The first that is installed. `PrepareError` where none is."
+    for program, commands in RAR.items():
+        if all(shutil.which(command.split()[0]) for command in commands):
+            return program
+    raise PrepareError(
+        f"{archive}: is a rar, which needs one of the programs unar, unrar, 7z or bsdtar; "
+        "on Debian and Ubuntu: apt install unar"
+    )
 
 
 def _extract_rar(archive: str, path: Path, folder: Path):
-    def run(
-        command,
-    ):  # no program can ask for a password
+    def run(command):
         return subprocess.run(
             [part.format(file=path.absolute(), folder=folder) for part in command.split()],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,  # no program can ask for a password
             capture_output=True,
         )
 
-    tool = next(
-        (t for t, commands in RAR.items() if all(shutil.which(c.split()[0]) for c in commands)),
-        None,
-    )
-    if tool is None:
-        raise PrepareError(
-            f"{archive}: is a rar, which needs one of the programs unar, unrar, 7z or bsdtar; "
-            "on Debian and Ubuntu: apt install unar"
-        )
-    listing = run(RAR[tool][0])
+    tool = _rar_program(archive)
+    list_files, extract_files = RAR[tool]
+    listing = run(list_files)
     text = listing.stdout.decode("utf-8", "surrogateescape")
     if listing.returncode or not text.strip():
         raise EOFError(f"{tool} cannot list it")
@@ -158,7 +158,7 @@ def _extract_rar(archive: str, path: Path, folder: Path):
     for name, n in Counter(_safe_path(archive, name) for name in names).items():
         if n > 1:
             raise _twice(archive, name)
-    if run(RAR[tool][1]).returncode:
+    if run(extract_files).returncode:
         raise EOFError(f"{tool} cannot extract it")
 
 
@@ -178,11 +178,10 @@ def _extract(archive: str, path: Path, folder: Path):
             with opener(path, "rb") as stream:
                 _extract_tar(archive, stream, folder)
         else:
+            fault = f"it starts with {start[:12]!r}" if start else "it is empty"
             raise PrepareError(
-                f"{archive}: is no zip, rar or tar "
-                f"({f'it starts with {start[:12]!r}' if start else 'it is empty'}); download it "
-                "again, "
-                "and look into it if it is small: servers send pages of text for errors"
+                f"{archive}: is no zip, rar or tar ({fault}); download it again, and look into it "
+                "if it is small: servers send pages of text for errors"
             )
     except (
         tarfile.TarError,
@@ -196,28 +195,51 @@ def _extract(archive: str, path: Path, folder: Path):
     ) as e:
         if isinstance(e, OSError) and e.errno:
             raise PrepareError(f"{archive}: {e.filename or 'extraction'}: {e.strerror}") from None
+        reason = " ".join(str(e).split())
         raise PrepareError(
-            f"{archive}: ends early or is damaged ({' '.join(str(e).split())}); download "
-            "it again and run this again, nothing of it is kept"
+            f"{archive}: ends early or is damaged ({reason}); download it again and run this "
+            "again, nothing of it is kept"
         ) from None
 
 
 def _unpack(title: str, path: Path, room: Path) -> dict[str, Path]:
     "Extract an archive and those in it: path below the target -> where the file is now."
-    folder, files = Path(tempfile.mkdtemp(dir=room)), dict[str, Path]()
+    folder = Path(tempfile.mkdtemp(dir=room))
     _extract(title, path, folder)
-    for f in sorted(p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()):
-        name = f.relative_to(folder)
-        if f.is_symlink() or not f.is_file():
+    files: dict[str, Path] = {}
+    for file in sorted(p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()):
+        name = file.relative_to(folder)
+        if file.is_symlink() or not file.is_file():
             raise _not_a_file(title, name.as_posix())
-        inner = {name.as_posix(): f}
-        if f.name.lower().endswith(ARCHIVE_SUFFIXES):
-            members = _unpack(f"{title}/{name.as_posix()}", f, room)
-            inner = {(name.parent / member).as_posix(): file for member, file in members.items()}
-        if both := sorted(inner.keys() & files):
-            raise _twice(title, both[0])
+        inner = {name.as_posix(): file}
+        if file.name.lower().endswith(ARCHIVE_SUFFIXES):
+            members = _unpack(f"{title}/{name.as_posix()}", file, room)
+            inner = {(name.parent / member).as_posix(): f for member, f in members.items()}
+        twice = sorted(inner.keys() & files)
+        if twice:
+            raise _twice(title, twice[0])
         files |= inner
     return files
+
+
+def _check_places(
+    archive: str,
+    names: Iterable[str],  # of its files, below the target
+    out: Path,  # the target
+) -> None:
+    "PrepareError for a file in the folder of our state, or behind a link."
+    for path in map(PurePosixPath, names):
+        if path.parts[0].casefold() == PREPARE_STATE:
+            raise PrepareError(
+                f"{archive}: its member '{path}' lies in {PREPARE_STATE}, which is kept for the "
+                "state of this program; rename it"
+            )
+        for parent in path.parents[:-1]:
+            if (out / parent).is_symlink():
+                raise PrepareError(
+                    f"{out / parent}: is a link, which extraction does not follow; name another "
+                    "folder, or remove it"
+                )
 
 
 def extract_archive(
@@ -226,29 +248,19 @@ def extract_archive(
     progress: bool = True,  # show a bar
 ):
     "Extract archives and those in them; what was extracted before is left out. `PrepareError`."
-    for p in paths:
-        if not p.is_file():
-            raise PrepareError(f"{p}: there is no such archive; check the path")
+    for path in paths:
+        if not path.is_file():
+            raise PrepareError(f"{path}: there is no such archive; check the path")
     room, done = out / PREPARE_STATE / "unpacked", out / PREPARE_STATE / "done"
     shutil.rmtree(room, ignore_errors=True)  # of a run that was killed
     for folder in (room, done):
         folder.mkdir(parents=True, exist_ok=True)
-    for p in tqdm(paths, disable=not progress, desc="extracted", unit="archive"):
-        if (mark := done / f"{p.name} {p.stat().st_size}").exists():
+    for path in tqdm(paths, disable=not progress, desc="extracted", unit="archive"):
+        mark = done / f"{path.name} {path.stat().st_size}"
+        if mark.exists():
             continue
-        files = _unpack(p.name, p, room)
-        for path in map(PurePosixPath, files):
-            if path.parts[0].casefold() == PREPARE_STATE:
-                raise PrepareError(
-                    f"{p.name}: its member '{path}' lies in {PREPARE_STATE}, which is kept "
-                    "for the state of this program; rename it"
-                )
-            for parent in path.parents[:-1]:
-                if (out / parent).is_symlink():
-                    raise PrepareError(
-                        f"{out / parent}: is a link, which extraction does not follow; name "
-                        "another folder, or remove it"
-                    )
+        files = _unpack(path.name, path, room)
+        _check_places(path.name, files, out)
         for name, file in files.items():
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(file, out / name)
@@ -266,7 +278,8 @@ def unpacked_lists(
     if not packed:
         return [*given]
     extract_archive(packed, home / "lists", progress)
-    return [home / "lists", *(p for p in given if p not in packed)]
+    others = [path for path in given if path not in packed]
+    return [home / "lists", *others]
 
 
 def unpacked(
@@ -279,12 +292,16 @@ def unpacked(
     "Extract what is packed into the folder of the dataset. `PrepareError`."
     if not source:
         raise PrepareError("no archive and no folder is named; name what the videos are in")
-    if absent := [p for p in source if not p.exists()]:
-        raise PrepareError(f"{absent[0]}: there is no such file or folder; check the path")
-    packed, home = len(source) > 1 or source[0].is_file(), out or source[0]
+    for path in source:
+        if not path.exists():
+            raise PrepareError(f"{path}: there is no such file or folder; check the path")
+    packed = len(source) > 1 or source[0].is_file()
+    home = out or source[0]
     if packed and out is None:
         raise PrepareError(f"{home}: is an archive; name the folder to extract it to with --out")
     with one_at_a_time(own_state(home) / "lock"):
         if packed:
             extract_archive(source, home, progress)
-        return home if packed else source[0], lists and unpacked_lists(lists, home, progress)
+        if lists:
+            lists = unpacked_lists(lists, home, progress)
+        return home if packed else source[0], lists

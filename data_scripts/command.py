@@ -9,8 +9,7 @@ from archives import unpacked
 from vssl_nb.data.prepare import PREPARED_DATASETS, PrepareError, prepare_dataset
 
 # half clips that must lie before the last frame but one (released CoCLR code:
-# dataset/lmdb_dataset.py, lines
-# 103 and 594)
+# dataset/lmdb_dataset.py, lines 103 and 594)
 RELEASED_DROPS = {"ucf101": 1, "hmdb51": 1, "kinetics400": 2}
 
 
@@ -29,10 +28,10 @@ def path(text):
     return Path(text)
 
 
-def arguments(dataset, about):
+def arguments(dataset, description):
     "The options, those of one dataset only where they mean something."
     kind = PREPARED_DATASETS[dataset]
-    p = Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = Parser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument(
         "source",
         nargs="*",
@@ -73,33 +72,36 @@ def arguments(dataset, about):
     return p
 
 
+def least_frames(dataset, a):
+    "How many frames a video must have; 0: any number."
+    if not getattr(a, "drop", ""):
+        return 0
+    for name, value in (("length", a.length), ("stride", a.stride)):
+        if value < 1:
+            raise PrepareError(f"{name} is {value}; take at least 1")
+    return a.length * RELEASED_DROPS[dataset] // 2 * a.stride + 2
+
+
 def work(dataset, a):
     "Prepare, sum up."
     videos, lists = unpacked(a.source, getattr(a, "lists", None), a.out, not a.quiet)
-    least = 0
-    if getattr(a, "drop", ""):
-        for name in ("length", "stride"):
-            if getattr(a, name) < 1:
-                raise PrepareError(f"{name} is {getattr(a, name)}; take at least 1")
-        least = a.length * RELEASED_DROPS[dataset] // 2 * a.stride + 2
-    print(
-        prepare_dataset(
-            dataset,
-            videos,
-            lists,
-            a.out,
-            getattr(a, "source_pattern", None),
-            least,
-            a.workers,
-            not a.quiet,
-        )
+    prepared = prepare_dataset(
+        dataset,
+        videos,
+        lists,
+        a.out,
+        source_pattern=getattr(a, "source_pattern", None),
+        least_frames=least_frames(dataset, a),
+        workers=a.workers,
+        progress=not a.quiet,
     )
+    print(prepared)
 
 
-def guarded(f):
+def guarded(script):
     "Run a script. Exit codes: 0 done, 2 something to put right, 130 interrupted."
     try:
-        f()
+        script()
     except (ValueError, OSError) as e:
         print(e, file=sys.stderr)
         sys.exit(2)
@@ -108,6 +110,6 @@ def guarded(f):
         sys.exit(130)
 
 
-def main(dataset, about):
+def main(dataset, description):
     "From the command line to a manifest."
-    guarded(lambda: work(dataset, arguments(dataset, about).parse_args()))
+    guarded(lambda: work(dataset, arguments(dataset, description).parse_args()))

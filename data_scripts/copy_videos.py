@@ -3,9 +3,9 @@
   python copy_videos.py data/ucf101 --short-side 144
   vssl-nb pretrain infonce-ucf101-rgb --data data/ucf101/manifest_short144.csv
 
-H.264 with a keyframe every 8 frames; frame i of a copy is frame i of the original. The copies lie in
-.copies_short144 beside the manifest; a video that cannot be copied keeps its row. Stop it when you like and
-run it again: what is finished stays.
+H.264 with a keyframe every 8 frames; frame i of a copy is frame i of the original. The copies lie
+in .copies_short144 beside the manifest; a video that cannot be copied keeps its row. Stop it when
+you like and run it again: what is finished stays.
 """
 
 import argparse
@@ -31,11 +31,11 @@ def arguments():
     return p
 
 
-def copied(
-    row,
-    home,
-    folder,
-    side,
+def copy_video(
+    row,  # of the manifest
+    home,  # folder of the manifest
+    folder,  # of the copies
+    side,  # px
 ):  # path of the copy below `home`; empty where there is none
     "Copy a usable video, unless it is done."
     if row.status != "ok":
@@ -51,39 +51,45 @@ def copied(
     return out.relative_to(home).as_posix()
 
 
+def check_options(side, workers):
+    "PrepareError for numbers that cannot be."
+    if side < 2:
+        raise PrepareError(f"short-side is {side}; take at least 2")
+    if workers is not None and workers < 1:
+        raise PrepareError(f"workers is {workers}; take at least 1")
+
+
 def make_copies(
-    table,
-    side,
-    workers=None,
-    progress=True,
+    manifest,
+    side,  # px of the shorter side
+    workers=None,  # threads; None: one per core
+    progress=True,  # show bars
 ):  # the manifest of the copies, a line about them
     "Make a copy of every usable video of a manifest; what is there stays."
-    home, folder = table.root, table.root / f".copies_short{side}"
-    target = table.path.with_stem(f"{table.path.stem}_short{side}")
-    for name, value, least in (
-        ("short-side", side, 2),
-        ("workers", 1 if workers is None else workers, 1),
-    ):
-        if value < least:
-            raise PrepareError(f"{name} is {value}; take at least {least}")
+    check_options(side, workers)
+    home = manifest.root
+    folder = home / f".copies_short{side}"
+    target = manifest.path.with_stem(f"{manifest.path.stem}_short{side}")
     if target.exists() and not folder.exists():
         raise PrepareError(
             f"{target}: is there already, and was not written by this program; move it away"
         )
+    rows = [*manifest.rows]
     paths = in_threads(
-        lambda row: copied(row, home, folder, side), [*table.rows], workers, progress, "copies"
+        lambda row: copy_video(row, home, folder, side), rows, workers, progress, "copies"
     )
-    copies, rows, sizes = [p for p in paths if p], [], []
     folder.mkdir(exist_ok=True)
-    probes = dict(
-        zip(copies, probe_videos(home, copies, workers, progress, folder / "probes.jsonl"))
-    )
-    for row, path in zip(table.rows, paths):
-        p = probes.get(path, {})
-        if path and p.get("frames") == row.frames:
-            sizes.append([(home / video).stat().st_size / 1e6 for video in (path, row.video)])
-            row = replace(row, video=path, **{k: p[k] for k in ("fps", "width", "height")})
-        elif path:
+    copies = [path for path in paths if path]
+    log = folder / "probes.jsonl"
+    probes = dict(zip(copies, probe_videos(home, copies, workers, progress, log)))
+
+    copied = 0
+    megabytes = {"copies": 0.0, "originals": 0.0}
+    for i, (row, path) in enumerate(zip(rows, paths)):
+        if not path:
+            continue
+        p = probes[path]
+        if p.get("frames") != row.frames:
             _log.warning(
                 "not copied: %s: its copy has %s frames and it has %s; remove %s",
                 row.video,
@@ -91,13 +97,16 @@ def make_copies(
                 row.frames,
                 path,
             )
-        rows.append(row)
-    copy, original = map(sum, zip(*sizes)) if sizes else (0, 0)
+            continue
+        copied += 1
+        megabytes["copies"] += (home / path).stat().st_size / 1e6
+        megabytes["originals"] += (home / row.video).stat().st_size / 1e6
+        rows[i] = replace(row, video=path, fps=p["fps"], width=p["width"], height=p["height"])
     line = (
-        f"{len(sizes):,} copies of short side {side} px: {copy:,.1f} MB instead of "
-        f"{original:,.1f} MB"
+        f"{copied:,} copies of short side {side} px: {megabytes['copies']:,.1f} MB instead of "
+        f"{megabytes['originals']:,.1f} MB"
     )
-    return write(target, rows, further_columns(table.path)), line
+    return write(target, rows, further_columns(manifest.path)), line
 
 
 def main(
@@ -105,11 +114,12 @@ def main(
 ):
     "From a manifest to that of its copies."
     a = arguments().parse_args(args)
-    guarded(
-        lambda: print(
-            *make_copies(read(a.manifest), a.short_side, a.workers, not a.quiet), sep="\n"
-        )
-    )
+
+    def work():
+        target, line = make_copies(read(a.manifest), a.short_side, a.workers, not a.quiet)
+        print(target, line, sep="\n")
+
+    guarded(work)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The LMDBs that CoCLR released, without unpacking them -> manifest.csv.
 
-  python import_coclr_lmdb.py --rgb ucf101_rgb_lmdb --lists ucfTrainTestlist --out data/ucf101_coclr
-  python import_coclr_lmdb.py --rgb ucf101_rgb_lmdb --flow ucf101_flow_lmdb --lists ucfTrainTestlist \\
+  python import_coclr_lmdb.py --rgb ucf101_rgb_lmdb --lists ucfTrainTestlist \\
     --out data/ucf101_coclr
+  python import_coclr_lmdb.py --rgb ucf101_rgb_lmdb --flow ucf101_flow_lmdb \\
+    --lists ucfTrainTestlist --out data/ucf101_coclr
 
-A row names an entry as if it were a file, ucf101_rgb_lmdb/000000012; LMDBs elsewhere are linked into
---out. Its frames are JPEGs and have no frame rate: fps is 0. Every entry is read once.
+A row names an entry as if it were a file, ucf101_rgb_lmdb/000000012; LMDBs elsewhere are linked
+into --out. Its frames are JPEGs and have no frame rate: fps is 0. Every entry is read once.
 Which entry is which video is in .prepare/entries.txt.
 """
 
@@ -24,8 +25,9 @@ from vssl_nb.data.prepare import (
     PrepareError,
     count_and_first,
     link_into,
+    read_lists,
+    write_anew,
 )
-from vssl_nb.data.prepare import read_lists, write_anew
 from vssl_nb.data.video import VideoError, lmdb_entries, probe
 from vssl_nb.paths import VIDEO_SUFFIXES, expect_no_run
 
@@ -60,8 +62,8 @@ def arguments():
     return p
 
 
-def entries(
-    folder,
+def read_entries(
+    folder,  # of an LMDB
 ):  # name, `Class/video` -> (entry, frames as the file lists them)
     "What an LMDB holds; what is none is refused."
     if not folder.is_dir():
@@ -70,49 +72,47 @@ def entries(
         )
     if not (folder / "data.mdb").is_file():
         raise PrepareError(f"{folder}: holds no data.mdb; name the folder of one LMDB")
-    found = lmdb_entries(folder)
-    if not found:
+    entries = lmdb_entries(folder)
+    if not entries:
         raise PrepareError(f"{folder}: is an LMDB without videos; copy it again")
-    return found
+    return entries
 
 
 def as_video(
-    name,
-):  # else a name with a dot in it would lose its end
+    name,  # of an entry
+):  # with a suffix: else a name with a dot in it would lose its end
     return name if name.lower().endswith(VIDEO_SUFFIXES) else f"{name}.avi"
 
 
-def described(
-    kind,
-    found,
-    lists,
-):  # [(name, key, row)], sorted by name
+def class_of(name):
+    return PurePosixPath(name).parent.name
+
+
+def describe(
+    kind,  # of PREPARED_DATASETS
+    entries,  # of `read_entries`
+    lists,  # of the owners
+):  # names, keys, rows, sorted by name
     "A row per entry, with what its name and the lists say about it."
-    where = {name: PurePosixPath(name).parent.name for name in found}
+    names = sorted(entries)
     # without lists, HandstandPushups rather than HandStandPushups
-    spelt = {w.casefold(): w for w in sorted(where.values())} | lists.labels
-    made = []
-    for name in sorted(found):
-        video, label = as_video(name), spelt[where[name].casefold()]
+    classes = sorted(map(class_of, names))
+    spelling = {name.casefold(): name for name in classes} | lists.labels
+    keys, rows = [], []
+    for name in names:
+        video = as_video(name)
+        label = spelling[class_of(name).casefold()]
         key = kind.key(video)
-        made.append(
-            (
-                name,
-                key,
-                Row(
-                    **{
-                        **lists.entries.get(key, {}),
-                        "video": found[name][0],
-                        "label": label,
-                        "source": kind.source(video, label),
-                    }
-                ),
-            )
+        entry, _ = entries[name]
+        listed = lists.entries.get(key, {})
+        keys.append(key)
+        rows.append(
+            Row(**listed | {"video": entry, "label": label, "source": kind.source(video, label)})
         )
-    return made
+    return names, keys, rows
 
 
-def looked(row, file):
+def probe_entry(row, file):
     "The row with what its entry holds."
     try:
         p = probe(file)
@@ -124,99 +124,113 @@ def looked(row, file):
     return replace(row, frames=p.frames, width=p.width, height=p.height)
 
 
-def with_flow(
-    kind,
+def add_flow(
+    kind,  # of PREPARED_DATASETS
     rows,
-    keys,
-    found,
+    keys,  # of the rows
+    entries,  # of the flow, of `read_entries`
 ):  # rows, remarks
     "The entry of the same name: entry numbers differ between two LMDBs."
-    flow = {kind.key(as_video(name)): entry for name, (entry, _) in found.items()}
-    none = [key for key in keys if key not in flow]
-    alone = sorted(set(flow) - set(keys))
-    if len(none) == len(keys):
+    flow = {kind.key(as_video(name)): entry for name, (entry, _) in entries.items()}
+    without_flow = [key for key in keys if key not in flow]
+    without_rgb = sorted(set(flow) - set(keys))
+    if len(without_flow) == len(keys):
         raise PrepareError(
             f"the flow LMDB holds none of the {len(keys):,} videos of the RGB LMDB, such as "
             f"{keys[0]}; are both of the same dataset?"
         )
-    notes = [
-        f"{what}: {count_and_first(which)}"
-        for what, which in (("with RGB, without flow", none), ("with flow, without RGB", alone))
-        if which
-    ]
-    return [replace(r, flow=flow.get(key, "")) for r, key in zip(rows, keys)], notes
+    notes = []
+    if without_flow:
+        notes.append(f"with RGB, without flow: {count_and_first(without_flow)}")
+    if without_rgb:
+        notes.append(f"with flow, without RGB: {count_and_first(without_rgb)}")
+    return [replace(row, flow=flow.get(key, "")) for row, key in zip(rows, keys)], notes
 
 
-def remarks(lists, keys, names, rows, listed, state):
-    "What does not fit together."
-    used = set(keys) & set(lists.entries)
-    missing = sorted(set(lists.entries) - used)
-    extra = [n for n, key in zip(names, keys) if key not in lists.entries]
-    wrong = [
-        f"{n} ({r.frames} instead of {listed[n][1]})"
-        for n, r in zip(names, rows)
-        if r.status == "ok" and r.frames != listed[n][1]
-    ]
-    twice = len(keys) - len(set(keys))
-    for name, lines in dict(
-        missing=missing,
-        extra=extra if lists.entries else [],
-        lengths=wrong,
-        entries=[f"{r.video} {n}" for n, r in zip(names, rows)],
-    ).items():
+def remarks(
+    lists,  # of the owners
+    keys,  # of the rows
+    names,  # of the rows
+    rows,
+    entries,  # of `read_entries`
+    state,  # folder of the texts
+):
+    "What does not fit together, written down in full and as sentences."
+    missing = sorted(set(lists.entries) - set(keys))
+    extra = []
+    if lists.entries:
+        extra = [name for name, key in zip(names, keys) if key not in lists.entries]
+    lengths = []
+    for name, row in zip(names, rows):
+        _, listed = entries[name]
+        if row.status == "ok" and row.frames != listed:
+            lengths.append(f"{name} ({row.frames} instead of {listed})")
+    texts = {
+        "missing": missing,
+        "extra": extra,
+        "lengths": lengths,
+        "entries": [f"{row.video} {name}" for name, row in zip(names, rows)],
+    }
+    for name, lines in texts.items():
         (state / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
     if not lists.entries:
         yield "no video is in a split, because no lists were given; name them with --lists"
     if missing:
         yield f"in the lists, not in the LMDB: {count_and_first(missing, state / 'missing.txt')}"
-    if extra and lists.entries:
+    if extra:
         yield f"in the LMDB, not in the lists: {count_and_first(extra, state / 'extra.txt')}"
-    if wrong:
+    if lengths:
         yield (
             "another number of frames than __vlen__ says, the real one is taken: "
-            f"{count_and_first(wrong, state / 'lengths.txt')}"
+            f"{count_and_first(lengths, state / 'lengths.txt')}"
         )
+    twice = len(keys) - len(set(keys))
     if twice:
         yield f"{twice:,} videos are there a second time, under another spelling; each has its row"
 
 
-def build(
-    a,
-):  # the summary
-    "From LMDBs and lists to the manifest."
-    kind, home, state, progress = (
-        PREPARED_DATASETS[a.dataset],
-        a.out,
-        a.out / PREPARE_STATE,
-        not a.quiet,
-    )
+def check_paths(a):
+    "PrepareError before anything is read or linked."
+    home = a.out
     expect_no_run(home)
     if a.workers is not None and a.workers < 1:
         raise PrepareError(f"workers is {a.workers}; take at least 1")
-    if (home / "manifest.csv").exists() and not (state / MARK).exists():
+    if (home / "manifest.csv").exists() and not (home / PREPARE_STATE / MARK).exists():
         raise PrepareError(
             f"{home / 'manifest.csv'}: is there already, and was not written by this program; "
             "move it away, or name another folder with --out"
         )
-    if a.flow and a.flow.resolve() == a.rgb.resolve():
+    if not a.flow:
+        return
+    rgb, flow = a.rgb.resolve(), a.flow.resolve()
+    if flow == rgb:
         raise PrepareError(
             f"{a.flow}: is the RGB LMDB, too; name the one with the flow, or leave --flow out"
         )
-    if (
-        a.flow
-        and a.flow.resolve().name == a.rgb.resolve().name
-        and not any(f.resolve().is_relative_to(home.resolve()) for f in (a.rgb, a.flow))
-    ):
+    linked = not any(folder.is_relative_to(home.resolve()) for folder in (rgb, flow))
+    if flow.name == rgb.name and linked:
         raise PrepareError(
             f"{a.flow}: is called like the RGB LMDB, and both have to be linked into {home}; "
             "rename one of them"
         )
-    rgb, flow = entries(a.rgb), entries(a.flow) if a.flow else {}
+
+
+def build(
+    a,  # of `arguments`
+):  # the summary
+    "From LMDBs and lists to the manifest."
+    check_paths(a)
+    kind, home, progress = PREPARED_DATASETS[a.dataset], a.out, not a.quiet
+    state = home / PREPARE_STATE
+    entries = read_entries(a.rgb)
+    flow_entries = read_entries(a.flow) if a.flow else {}
     state.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(state / "lock"):
-        lists = read_lists(kind, unpacked_lists(a.lists, home, progress)) if a.lists else Lists({})
-        inside = lambda folder: PurePosixPath(link_into(folder, home).relative_to(home).as_posix())
-        names, keys, rows = zip(*described(kind, rgb, lists))
+        lists = Lists({})
+        if a.lists:
+            lists = read_lists(kind, unpacked_lists(a.lists, home, progress))
+        names, keys, rows = describe(kind, entries, lists)
         if a.lists and not set(keys) & set(lists.entries):
             raise PrepareError(
                 f"{a.rgb}: holds none of the {len(lists.entries):,} videos of the lists; "
@@ -224,22 +238,22 @@ def build(
             )
         notes = []
         # refuses before anything is linked
-        if flow:
-            rows, notes = with_flow(kind, rows, keys, flow)
-        places = inside(a.rgb), inside(a.flow) if flow else None
-        rows = [
-            replace(r, video=str(places[0] / r.video), flow=r.flow and str(places[1] / r.flow))
-            for r in rows
-        ]
-        files = [a.rgb.resolve() / PurePosixPath(r.video).name for r in rows]
-        rows = in_threads(lambda pair: looked(*pair), [*zip(rows, files)], a.workers, progress)
+        if flow_entries:
+            rows, notes = add_flow(kind, rows, keys, flow_entries)
+
+        files = [a.rgb.resolve() / row.video for row in rows]
+        rgb = PurePosixPath(link_into(a.rgb, home).relative_to(home).as_posix())
+        rows = [replace(row, video=str(rgb / row.video)) for row in rows]
+        if flow_entries:
+            flow = PurePosixPath(link_into(a.flow, home).relative_to(home).as_posix())
+            rows = [replace(row, flow=row.flow and str(flow / row.flow)) for row in rows]
+        rows = in_threads(lambda pair: probe_entry(*pair), [*zip(rows, files)], a.workers, progress)
         (state / MARK).touch()
         notes += write_anew(home / "manifest.csv", rows)
-        return Prepared(
-            kind if a.lists else replace(kind, splits=()),
-            read(home),
-            notes=[*remarks(lists, keys, names, rows, rgb, state), *notes],
-        )
+        if not a.lists:
+            kind = replace(kind, splits=())
+        sentences = [*remarks(lists, keys, names, rows, entries, state), *notes]
+        return Prepared(kind, read(home), notes=sentences)
 
 
 def main(

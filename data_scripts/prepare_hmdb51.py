@@ -3,7 +3,8 @@
   python prepare_hmdb51.py hmdb51_org.rar --lists test_train_splits.rar --out data/hmdb51
   python prepare_hmdb51.py data/hmdb51 --lists data/testTrainMulti_7030_splits --drop released
 
-6,766 videos, 51 classes, three splits; the source of a video is its film within the class (wave/TrumanShow).
+6,766 videos, 51 classes, three splits; the source of a video is its film within the class
+(wave/TrumanShow).
 """
 
 from command import main

@@ -29,7 +29,8 @@ import warm
 from vssl_nb.app import cli
 from vssl_nb.data import manifest
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.paths import OUTPUTS, PathError, expect_replaceable, output_endings
+from vssl_nb.outputs import OUTPUTS, expect_replaceable, output_suffixes
+from vssl_nb.paths import PathError
 from vssl_nb import distributed
 from vssl_nb.fields import interval
 
@@ -328,10 +329,10 @@ FOLDERS = {
 }
 # what is given the name of a file, by command and ending; convert writes others into a folder
 NAMED = [
-    (r["command"], r["end"])
-    for r in OUTPUTS
-    if r["command"] in ONTO
-    and (r["command"], r["end"])
+    (output.command, output.suffix)
+    for output in OUTPUTS
+    if output.command in ONTO
+    and (output.command, output.suffix)
     not in (("convert", ".json"), ("convert", ".md"), ("flow", ".json"))
 ]
 
@@ -350,7 +351,7 @@ def shelf(workshop, tmp_path, monkeypatch):
     shutil.copy(workshop / "a.mp4", tmp_path / "a.mp4")
     table = (tmp_path / "videos" / "manifest.csv").read_text().replace(",spin,", ",by hand,")
     (tmp_path / "videos" / "manifest.csv").write_text(table)
-    for end in {r["end"] for r in OUTPUTS}:
+    for end in {output.suffix for output in OUTPUTS}:
         for place in ("", "videos/"):
             (tmp_path / f"{place}notes{end}").write_text("bought milk\n")
         (tmp_path / f"labels{end}").write_text(table.replace("video,label", "label,video", 1))
@@ -429,7 +430,7 @@ def test_an_output_is_refused_before_pytorch_is_imported(shelf):
     for command, words in ONTO.items():
         cases += [
             [command, *words, f"notes{end}"]
-            for end in output_endings(command)
+            for end in output_suffixes(command)
             if (command, end) in NAMED
         ]
     codes, imported, errors = before_imports(cases, shelf)
@@ -531,7 +532,7 @@ def test_a_command_knows_its_own(shelf):
     for command, path in own_files(shelf):
         cli.parse(command, [*ONTO[command], str(path)]).check_files(path)
         for other in ONTO:
-            if other == command or path.suffix not in output_endings(other):
+            if other == command or path.suffix not in output_suffixes(other):
                 continue
             with pytest.raises(PathError, match=f"is a file of vssl-nb {command}"):
                 expect_replaceable(path, other, True)

@@ -731,7 +731,10 @@ def test_iic_is_fine_tuned_on_unscaled_differences(clips, tmp_path, monkeypatch)
     torch.testing.assert_close(again.p, said.p)
     # with --set, or of another preset: another view
     assert open_session(start, small("iic_finetune", view="rgb")).classifier.view == "rgb"
-    assert open_session(begun(clips), small("clean_finetune")).experiment.views.residual == "plain"
+    assert (
+        open_session(begun(clips), small("clean_finetune")).experiment.views.options["residual"]
+        == "plain"
+    )
     # the epoch is chosen on squares of the same size
     seen = []
     monkeypatch.setattr(s, "predict", lambda training, *rest: seen.append(training) or said)

@@ -6,7 +6,8 @@ import torch
 
 from vssl_nb.data import manifest
 from vssl_nb.data.dataset import grey
-from vssl_nb.data.views import quantise_flow, tvl1, warp
+from vssl_nb.data.tvl1 import tvl1, warp
+from vssl_nb.data.views import quantise_flow
 from vssl_nb.data.video import crop_resize, decode, probe
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
@@ -145,7 +146,7 @@ def test_every_setting_means_what_opencv_means(settings, theirs):
     """With few iterations: with many, the last bits decide when they end (a grey level is worth
     0.003 pixels).
     """
-    from vssl_nb.data.views import TVL1
+    from vssl_nb.data.tvl1 import TVL1
 
     a, b, _ = known(6, 96, 128, 0.5)
     few = dict(warps=2, outerIterations=2, innnerIterations=7)

@@ -22,7 +22,7 @@ from vssl_nb.app import cli
 from vssl_nb.data import flow, manifest, toy, views
 from vssl_nb.data.video import decode, encode, probe
 
-FLOW = [sys.executable, "-m", "vssl_nb.cli", "flow"]
+FLOW = [sys.executable, "-m", "vssl_nb.app.cli", "flow"]
 QUICK = ["--method", "dis", "--workers", "2"]
 
 
@@ -45,7 +45,7 @@ def child(args, env, limit, said):
 # that no
 # thread is missing
 clean = get_context("forkserver")
-clean.set_forkserver_preload(["vssl_nb.cli", "vssl_nb.data.flow"])
+clean.set_forkserver_preload(["vssl_nb.app.cli", "vssl_nb.data.flow"])
 
 
 class Life:
@@ -270,7 +270,7 @@ def test_two_processes_share_the_work(place, whole):
                     "--standalone",
                     "--nproc-per-node=2",
                     "-m",
-                    "vssl_nb.cli",
+                    "vssl_nb.app.cli",
                     "flow",
                     str(place),
                     *QUICK,

@@ -102,10 +102,12 @@ def test_memory(monkeypatch, tmp_path):
 
 def quick_flow(monkeypatch):
     "One iteration of the solver is like the next."
-    from vssl_nb.data import views
+    from vssl_nb.data import flow, tvl1
 
-    monkeypatch.setattr(views, "can_compile", lambda kind: False)
-    monkeypatch.setattr(views, "tvl1", views.TVL1(scales=2, warps=1, outer=1, inner=1))
+    quick = tvl1.TVL1(scales=2, warps=1, outer=1, inner=1)
+    for module in (flow, tvl1):
+        monkeypatch.setattr(module, "can_compile", lambda kind: False)
+        monkeypatch.setattr(module, "tvl1", quick)
 
 
 def test_flow(tmp_path, monkeypatch):

@@ -8,8 +8,9 @@ from house import LIBRARY, cells, modules, name_of, notebooks
 
 # modules and folders of vssl_nb: each imports only from those before it, and from its own
 ORDER = (
-    ("arguments", "device", "extras", "fields", "files", "names", "progress"),
+    ("arguments", "device", "extras", "fields", "files", "names", "progress", "terminal"),
     ("paths", "rng", "show"),
+    ("outputs", "packages"),
     ("config", "contracts", "distributed"),
     ("data",),
     ("nets",),

@@ -17,6 +17,7 @@ from PIL import Image
 from torchvision.utils import flow_to_image
 
 from vssl_nb import show
+from vssl_nb.show import figures, loops, pixels
 
 RIGHT = torch.zeros(3, 8, 24, 24)  # a square moves one px a frame to the right
 for t in range(8):
@@ -81,11 +82,11 @@ def test_a_pixel_stays_while_it_is_near_enough():
     pixel = np.array([100, 103, 106, 109], np.uint8)[:, None, None, None].repeat(3, 3)
     palette = np.array([100, 108, 116])[:, None].repeat(3, 1)
     for slack, painted in ((4, [1, 0, 2, 0]), (0, [1, 0, 2, 0]), (6, [1, 0, 0, 2])):  # by hand
-        assert show._repaint(pixel, palette, slack).ravel().tolist() == painted
+        assert loops._repaint(pixel, palette, slack).ravel().tolist() == painted
     # few colours are kept to the bit
-    assert show._palette(pixel, 4, []).tolist() == pixel[:, 0, 0].tolist()
+    assert loops._palette(pixel, 4, []).tolist() == pixel[:, 0, 0].tolist()
     assert (
-        len(show._palette(np.arange(300, dtype=np.uint8).reshape(1, 10, 10, 3), 8, [(1, 2, 3)]))
+        len(loops._palette(np.arange(300, dtype=np.uint8).reshape(1, 10, 10, 3), 8, [(1, 2, 3)]))
         == 9
     )
 
@@ -95,7 +96,7 @@ def test_a_loop_is_what_was_given():
     loop = show.Loop(film, fps=8)
     seen, durations = frames_in(loop)
     assert durations == [125.0] * 12 and Image.open(io.BytesIO(loop.png)).info["loop"] == 0
-    palette = show._palette(film, 64, [])
+    palette = loops._palette(film, 64, [])
     assert len(palette) == 64 and len(np.unique(film.reshape(-1, 3), axis=0)) > 1000
     # against the palette, one colour at a time
     for f, g in zip(film.astype(int), seen.astype(int)):
@@ -187,7 +188,7 @@ def test_clips_beside_each_other():
         [RIGHT, LEFT], ["forwards", "backwards"], stills=4, colours=["#1f77b4", (255, 127, 14)]
     )
     seen = frames_in(loop)[0]
-    top = show._text("forwards").shape[1] + 3  # 24 px become 120, with a border of 3
+    top = pixels.text_frame("forwards").shape[1] + 3  # 24 px become 120, with a border of 3
     assert loop.width == 2 * 126 + 8 and len(loop.png) < 5_000
     assert seen[0, top, [0, 126 + 8]].tolist() == [[31, 119, 180], [255, 127, 14]]
     for t in range(8):
@@ -200,7 +201,9 @@ def test_clips_beside_each_other():
         (128, 96): (128, 96),
         (240, 320): (96, 128),
     }
-    assert {s: show._sized(np.zeros((2, *s, 3), np.uint8), 128).shape[1:3] for s in sizes} == sizes
+    assert {
+        s: pixels.scaled(np.zeros((2, *s, 3), np.uint8), 128).shape[1:3] for s in sizes
+    } == sizes
 
 
 def one_colour(u, v, most=1.0):
@@ -350,14 +353,14 @@ def test_walls_of_neighbours():
     assert borders == [show.GREEN, show.RED, show.RED, show.GREEN]
     wide = np.zeros((3, 20, 40, 3), np.uint8)
     wide[1] = 200  # the middle frame, whole
-    assert [show._tile(wide)[i, 44, 0] for i in (10, 44, 80)] == [255, 200, 255]
+    assert [figures._tile(wide)[i, 44, 0] for i in (10, 44, 80)] == [255, 200, 255]
     colours = show.class_colours(["a", "b"])
     loop = show.wall([disc(10)], [[disc(11), disc(8)]], ["a"], [["a", "b"]], colours)
     seen = {tuple(c) for c in frames_in(loop)[0].reshape(-1, 3).tolist()}
-    assert {show.GREEN, show.RED, *(show._rgb(colours[c]) for c in "ab")} <= seen
+    assert {show.GREEN, show.RED, *(pixels.rgb(colours[c]) for c in "ab")} <= seen
     two = dict(marks=[["", "same scene"]], heads=["query", "before", "after"], gap_after=1)
     marked = show.wall([disc(10)], [[disc(11), disc(8)]], ["a"], [["a", "b"]], colours, **two)
-    head, mark = (show._text(w).shape[1] for w in ("query", "same scene"))
+    head, mark = (pixels.text_frame(w).shape[1] for w in ("query", "same scene"))
     # above, below, and the gap between rows
     assert marked.height - loop.height == head + mark + 6
     ink = (frames_in(marked)[0][0] < 128).all(2)

@@ -1,18 +1,24 @@
 "Arguments that are refused in one sentence."
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 
-def positive(**numbers):
+def positive(
+    **numbers: Any,  # name -> what was given
+) -> None:
     "Refuse, in one sentence, a number that is not an integer of at least 1."
     for name, n in numbers.items():
         if isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) or n < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, not {n!r}.")
 
 
-def one_of(choices: tuple[str, ...], **options):
+def one_of(
+    choices: tuple[str, ...],  # that exist
+    **options: Any,  # name -> what was given
+) -> None:
     "Refuse, in one sentence, an option that does not exist."
     for name, value in options.items():
         if value not in choices:

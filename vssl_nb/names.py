@@ -1,4 +1,8 @@
-"Names of parts: one of ours, or `package.module:name` of somebody."
+"""Names of parts: one of ours, or `package.module:name` of somebody.
+
+A view, a method, a backbone, a miner or a manifest is asked for by name: `resolve` finds ours in a
+table and others by importing them, and a name that leads nowhere is refused with the nearest one.
+"""
 
 import importlib
 import sys
@@ -16,15 +20,17 @@ class PluginError(ValueError):
 def did_you_mean(
     name: Any,  # a name that does not exist
     known: Iterable,  # names that do exist
-    least: float = 0.4,
+    least: float = 0.4,  # how alike they are, 0 to 1
 ) -> str:
     """A part of a sentence: the nearest of the known names, or all of them, of many the first
     twenty.
     """
     names = [str(k) for k in known]
     near = get_close_matches(str(name), names, 1, least)
+    if near:
+        return f"did you mean {near[0]!r}?"
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names[:20])}{more}"
+    return f"there are: {', '.join(names[:20])}{more}"
 
 
 def error_in_words(
@@ -35,20 +41,22 @@ def error_in_words(
         return f"{e.msg} ({Path(e.filename or '?').name}, line {e.lineno})"
     text = str(e).strip().splitlines()[:1]
     words = text[0] if text and type(e) is ValueError else ": ".join([type(e).__name__, *text])
-    elsewhere = (
-        "<frozen",
-        str(Path(importlib.__file__).parent),
-        str(Path(__file__).resolve().parent),
-    )
-    frames = [
-        f
-        for f in traceback.extract_tb(e.__traceback__)
-        if not f.filename.startswith(elsewhere)
-        and not {"site-packages", "dist-packages"} & {*Path(f.filename).parts}
-    ]
-    return words + (
-        f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    )
+    frames = [f for f in traceback.extract_tb(e.__traceback__) if _is_users(f.filename)]
+    if not frames:
+        return words
+    last = frames[-1]
+    return f"{words} ({Path(last.filename).name}, line {last.lineno})"
+
+
+def _is_users(
+    filename: str,  # of a frame of a traceback
+) -> bool:
+    "Is it neither Python's, nor an installed package's, nor ours?"
+    python = str(Path(importlib.__file__).parent)
+    library = str(Path(__file__).resolve().parent)
+    if filename.startswith(("<frozen", python, library)):
+        return False
+    return not {"site-packages", "dist-packages"} & {*Path(filename).parts}
 
 
 def load_object(
@@ -67,13 +75,22 @@ def load_object(
             f"{name!r}: {module!r} is not the name of a module; "
             f"for the file folder/part.py that is folder.part, so write folder.part:{attributes}"
         )
+    return _attribute(name, _import(name, module, kind), attributes)
+
+
+def _import(
+    name: str,  # as it was asked for
+    module: str,  # the part of it before the colon
+    kind: str,  # what it has to be, for messages
+) -> Any:  # the module
+    "Import a module, also from the current folder. PluginError."
     here = str(Path.cwd())
     # a command starts with the folder of its script, not ours
     if here not in sys.path:
         sys.path.append(here)
     importlib.invalidate_caches()  # or a file written this very moment is not found
     try:
-        part: Any = importlib.import_module(module)
+        return importlib.import_module(module)
     except SystemExit as e:
         raise PluginError(
             f"{name!r}: {module} ends the program when it is imported ({error_in_words(e)}); "
@@ -89,12 +106,21 @@ def load_object(
             f"{name!r}: importing {module} fails: {error_in_words(e)}; "
             "mend it there, or install what it needs"
         ) from e
+
+
+def _attribute(
+    name: str,  # as it was asked for
+    module: Any,
+    attributes: str,  # the part of the name behind the colon
+) -> Any:
+    "What a module has under a name with dots. PluginError."
+    part = module
     for attribute in attributes.split("."):
         if not hasattr(part, attribute):
             names = [n for n in dir(part) if not n.startswith("_")]
-            place = getattr(sys.modules[module], "__file__", None) or "built into Python"
+            file = getattr(module, "__file__", None) or "built into Python"
             raise PluginError(
-                f"{name!r}: {module} ({place}) has no {attribute!r}; "
+                f"{name!r}: {name.partition(':')[0]} ({file}) has no {attribute!r}; "
                 f"{did_you_mean(attribute, names)}"
             )
         part = getattr(part, attribute)
@@ -132,11 +158,11 @@ def full_name(
     part: Any,  # a class or a function at the top of a module
 ) -> str:  # 'package.module:name'
     "The name by which `load_object` finds a part again; raises PluginError where it would not."
-    module, name = getattr(part, "__module__", "__main__"), getattr(part, "__qualname__", "")
+    module = getattr(part, "__module__", "__main__")
+    name = getattr(part, "__qualname__", "")
     if module == "__main__" or not name or "<" in name:
         raise PluginError(
-            f"{name or part!r} was made in a "
-            "notebook or inside a function, where no other process finds it; move it to the top "
-            "of a .py file"
+            f"{name or part!r} was made in a notebook or inside a function, where no other process "
+            "finds it; move it to the top of a .py file"
         )
     return f"{module}:{name}"

@@ -5,7 +5,8 @@ from numpy.random import Generator
 
 from .arguments import one_of
 
-PURPOSES = {  # what is drawn -> last number of the key of its generator
+# what is drawn -> last number of the key of its generator
+PURPOSES = {
     "clips": 0,  # windows and augmentation of one video
     "order": 1,  # of the videos in an epoch
     "groups": 2,  # which key goes to which BatchNorm group
@@ -16,8 +17,8 @@ PURPOSES = {  # what is drawn -> last number of the key of its generator
     "negatives": 7,  # rows of a memory bank
     "samples": 8,  # of Gaussian embeddings
     "mask": 9,  # tokens or pixels that are hidden
-    "noise": 10,
-}  # anything else that a method draws
+    "noise": 10,  # anything else that a method draws
+}
 
 
 def generator(

@@ -30,20 +30,22 @@ from .. import __version__
 from ..methods.recipes import COTRAININGS, METHODS, RECIPES, find
 from ..methods.recipes.infonce import OWN_VIDEOS
 from ..config import Recipe, RecipeError
-from ..methods.recipes import from_dict, override, to_dict
-from ..paths import PathError, expect_manifest, expect_no_run, expect_replaceable
-from ..names import did_you_mean
+from ..methods.recipes import from_dict, override, refuse_unfit, to_dict
+from ..names import did_you_mean, of_hub, resolve
+from ..outputs import expect_replaceable
+from ..packages import refuse_shadowed_packages
 from ..paths import (
+    PathError,
+    expect_manifest,
+    expect_no_run,
     expect_run,
     expect_run_folder,
     expect_writable,
-    leave_terminal,
     path_missing,
     read_card,
 )
-from ..names import of_hub, resolve
-from ..paths import refuse_strangers
-from ..fields import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
+from ..terminal import leave_terminal
+from ..config import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
 from ..config import read_lines
 
 
@@ -1786,7 +1788,7 @@ def run_command(args: list[str]) -> None:
         print(make_parser(args[0], parts).format_help().rstrip())
     else:
         command = parse(args[0], args[1:])
-        refuse_strangers()
+        refuse_shadowed_packages()
         command.run()
     sys.stdout.flush()
 

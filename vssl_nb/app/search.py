@@ -15,7 +15,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from .. import __version__
-from ..paths import equal_files, expect_run, expect_writable, output_endings, video_paths
+from ..files import equal_files
+from ..outputs import output_suffixes
+from ..paths import expect_run, expect_writable, video_paths
 from ..names import of_hub
 
 # PyTorch is imported where something is encoded: a query that is in the index is answered without
@@ -662,7 +664,7 @@ def write_answers(
     "The answers as a file of that kind."
     from ..measure.features import write_csv
 
-    if path.suffix not in output_endings("search"):
+    if path.suffix not in output_suffixes("search"):
         raise SearchError(f"{path}: is no .csv, .json or .html")
     if path.suffix == ".html":
         return write_wall(path, index, queries, hits)
@@ -687,7 +689,7 @@ def write_video_features(
     "Features with the names of their videos. `SearchError`."
     from ..measure.features import write_csv
 
-    if path.suffix not in output_endings("extract"):
+    if path.suffix not in output_suffixes("extract"):
         raise SearchError(f"{path}: must end in .npz, .csv")
     if path.suffix == ".csv":
         return write_csv(

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.random import Generator
@@ -25,16 +24,17 @@ from ..device import send_to
 from ..names import resolve
 
 # %% ../../nbs/library/augmentation.ipynb #9cb5d548
-CROP_RULES, ATTEMPTS = ("torchvision", "released"), 10
+CROP_RULES = ("torchvision", "released")
+ATTEMPTS = 10
 
 
 def _central(
-    height,
-    width,
-    ratio,
-    half=lambda n: n // 2,
-):  # as torchvision's RandomResizedCrop
-    "The largest box of width/height = `ratio` in the middle of the frame."
+    height: int,  # of the frame, px
+    width: int,  # of the frame, px
+    ratio: float,  # width / height of the box
+    half: Callable[[int], int] = lambda n: n // 2,  # as torchvision's RandomResizedCrop
+) -> tuple[int, int, int, int]:  # top, left, height, width, px
+    "The largest box of that shape in the middle of the frame."
     h, w = min(height, round(width / ratio)), min(width, round(height * ratio))
     return half(height - h), half(width - w), h, w
 
@@ -49,36 +49,43 @@ def boxes(
     crop: str = "torchvision",  # or 'released' (b8)
 ) -> np.ndarray:  # (V, 4) int64 top, left, height, width, px
     "The random resized crop of each clip."
-    again, (low, high) = crop == "torchvision", aspect
+    low, high = aspect
     a = height * width * (area[0] + (area[1] - area[0]) * u[..., 0])
-    r = low * (high / low) ** u[..., 1] if again else low + (high - low) * u[..., 1]
+    if crop == "torchvision":
+        r = low * (high / low) ** u[..., 1]
+    else:
+        r = low + (high - low) * u[..., 1]
     w, h = np.rint(np.sqrt(a * r)).astype(int), np.rint(np.sqrt(a / r)).astype(int)
-    if not again:
+    if crop == "released":
         w, h = np.where(u[..., 2] < 0.5, (h, w), (w, h))
+
     fits = np.logical_and.reduce([0 < w, w <= width, 0 < h, h <= height])
-    if not again:
+    if crop == "torchvision":
+        otherwise = _central(height, width, min(max(width / height, low), high))
+    else:
         fits[:, 1:] = False  # one attempt only
-    box = np.stack([u[..., 3] * (height - h + 1), u[..., 4] * (width - w + 1), h, w], -1).astype(
-        int
-    )
+        otherwise = (0, 0, height, width)
+    top, left = u[..., 3] * (height - h + 1), u[..., 4] * (width - w + 1)
+    box = np.stack([top, left, h, w], -1).astype(int)
     box = np.take_along_axis(box, fits.argmax(1)[:, None, None], 1)[:, 0]  # the first that fits
-    rest = (
-        _central(height, width, min(max(width / height, low), high))
-        if again
-        else (0, 0, height, width)
-    )
-    return np.where(fits.any(1)[:, None], box, rest)
+    return np.where(fits.any(1)[:, None], box, otherwise)
 
 # %% ../../nbs/library/augmentation.ipynb #a0f5ffc6
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 GREY = (0.2989, 0.587, 0.114)  # luminance of red, green, blue, with torchvision's digits
 JITTER = ("brightness", "contrast", "saturation", "hue")
-GREY_MODES, COLOURS = ("clip", "flicker"), ("all", "released")
+GREY_MODES = ("clip", "flicker")
+COLOURS = ("all", "released")
 # that the released code changes the colours of a clip of its own window (b8, "TwoClip")
 BASE_PROBABILITY = 0.3
 
 
-def _within(low, high, **numbers):
+def _within(
+    low: float,
+    high: float,
+    **numbers: Any,  # a number, or a range
+) -> None:
     "Refuse, in one sentence, a number outside low to high, or a range that runs backwards."
     for name, n in numbers.items():
         pair = (n, n) if isinstance(n, (int, float)) else tuple(n)
@@ -90,11 +97,11 @@ def _within(low, high, **numbers):
 
 
 def _tensors(
-    **arrays,
-):  # float32, int64 and bool
+    **arrays: np.ndarray,
+) -> dict[str, Tensor]:  # float32, int64 and bool
     return {
-        k: torch.from_numpy(a.astype(np.float32) if a.dtype == float else a)
-        for k, a in arrays.items()
+        name: torch.from_numpy(a.astype(np.float32) if a.dtype == float else a)
+        for name, a in arrays.items()
     }
 
 
@@ -136,31 +143,36 @@ def draw(
     _within(0, 0.5, hue=hue)
     _within(0.01, 100.0, aspect=aspect, sigma=sigma)
     _within(0, 100, brightness=brightness, contrast=contrast, saturation=saturation)
+
+    # the order of the draws is part of what a seed means
     box = boxes(rng.random((clips, ATTEMPTS, 5)), height, width, area, aspect, crop)
-    flips, *changes = rng.random((5, clips, 1)) < np.reshape(
-        [flip, jitter, grey, permute, blur], (5, 1, 1)
-    )
+    probability = np.reshape([flip, jitter, grey, permute, blur], (5, 1, 1))
+    flips, *changes = rng.random((5, clips, 1)) < probability
     reach = np.array([brightness, contrast, saturation])
     factor = rng.uniform(np.maximum(1 - reach, 0), 1 + reach, (clips, 3))
-    turn, width_px = rng.uniform(-hue, hue, clips), rng.uniform(*sigma, clips)
-    order, channels = rng.random((clips, 4)).argsort(1), rng.random((clips, 3)).argsort(1)
+    turn = rng.uniform(-hue, hue, clips)
+    width_px = rng.uniform(*sigma, clips)
+    order = rng.random((clips, 4)).argsort(1)
+    channels = rng.random((clips, 3)).argsort(1)
     chosen: Any = True
     if colour == "released":  # before `tint`: the grey mode must not change who is chosen
         u = rng.random((clips, 1))  # as much chance in both cases
         chosen = np.arange(clips)[:, None] == u.argmin() if same else u < BASE_PROBABILITY
-    tint = (
-        rng.integers(0, 3, (clips, frames))
-        if grey_mode == "flicker"
-        else np.full((clips, frames), 3)
-    )
+    if grey_mode == "flicker":
+        tint = rng.integers(0, 3, (clips, frames))
+    else:
+        tint = np.full((clips, frames), 3)
+    more = draw_appearance(rng, clips, **disturbance) if disturbance else {}
+
     jitters, greys, permutes, blurs = (change & chosen for change in changes)
     factor = np.where(jitters, factor, 1.0)
-    more = draw_appearance(rng, clips, **disturbance) if disturbance else {}
     return more | _tensors(
         box=box,
         flip=flips[:, 0],
         order=order,
-        **dict(zip(JITTER, factor.T)),
+        brightness=factor[:, 0],
+        contrast=factor[:, 1],
+        saturation=factor[:, 2],
         hue=np.where(jitters[:, 0], turn, 0.0),
         grey=np.where(greys, tint, -1),
         permute=np.where(permutes, channels, np.arange(3)),
@@ -182,59 +194,67 @@ def centre(
     """
     positive(clips=clips, frames=frames, height=height, width=width, size=np.min(size))
     h, w = (size, size) if isinstance(size, int) else size
+    box = _central(height, width, w / h, lambda n: round(n / 2))
     one, zero = np.ones(clips), np.zeros(clips)
-    box = np.tile(_central(height, width, w / h, lambda n: round(n / 2)), (clips, 1))
     return _tensors(
-        box=box,
-        flip=zero > 0,
+        box=np.tile(box, (clips, 1)),
+        flip=np.zeros(clips, bool),
         order=np.tile(np.arange(4), (clips, 1)),
-        **dict(zip(JITTER, (one, one, one, zero))),
+        brightness=one,
+        contrast=one,
+        saturation=one,
+        hue=zero,
         grey=np.full((clips, frames), -1),
         permute=np.tile(np.arange(3), (clips, 1)),
         sigma=zero,
     )
 
 # %% ../../nbs/library/augmentation.ipynb #45e1de18
-def _per_clip(f):
+def _per_clip(
+    f: Tensor,  # (n,)
+) -> Tensor:  # (n, 1, 1, 1, 1)
     return f.view(-1, 1, 1, 1, 1)
 
 
 def _mix(
-    x,
-    f,
-    grey,
-):  # clip(f x + (1-f) grey)
+    x: Tensor,  # (n, 3, T, H, W), changed in place, as in all functions below
+    f: Tensor,  # (n,)
+    grey: Tensor,  # what is mixed in; changed, too
+) -> None:
+    "clip(f x + (1-f) grey)."
     x.mul_(_per_clip(f)).add_(grey.mul_(1 - _per_clip(f))).clamp_(0, 1)
 
 
 def _luminance(
-    x,  # (n,3,...)
-):  # (n,1,...)
+    x: Tensor,  # (n, 3, ...)
+) -> Tensor:  # (n, 1, ...)
     return (x[:, :1] * GREY[0]).add_(x[:, 1:2], alpha=GREY[1]).add_(x[:, 2:], alpha=GREY[2])
 
 
-def _brightness(x, f):
+def _brightness(x: Tensor, f: Tensor) -> None:
     x.mul_(_per_clip(f)).clamp_(0, 1)
 
 
-def _contrast(x, f):
+def _contrast(x: Tensor, f: Tensor) -> None:
     _mix(x, f, _luminance(x.mean((3, 4), keepdim=True)))
 
 
-def _saturation(x, f):
+def _saturation(x: Tensor, f: Tensor) -> None:
     _mix(x, f, _luminance(x))
 
 
-def _hue(x, turns):
+def _hue(x: Tensor, turns: Tensor) -> None:
     r, g, b = x.unbind(1)
     low = torch.minimum(r, g).minimum(b)
     span = torch.maximum(r, g).maximum(b).sub_(low)
     safe = span.clamp_min(1e-12)  # where the span is 0 every hue gives back the same grey
     r, g, b = ((c - low).div_(safe) for c in (r, g, b))
+
     h = torch.lerp((b - g).add_(3), (r - b).add_(5), r.ceil())  # r = 0, else g = 0
     h = torch.lerp((g - r).add_(1), h, b.ceil())  # b = 0, else the above
     h = h.div_(6).add_(_per_clip(turns)[:, 0] + 1).frac_().mul_(6)  # wrap round the circle
-    for c, share in enumerate(((h - 3).abs_().sub_(1), 2 - (h - 2).abs_(), 2 - (h - 4).abs_())):
+    shares = (h - 3).abs_().sub_(1), 2 - (h - 2).abs_(), 2 - (h - 4).abs_()
+    for c, share in enumerate(shares):
         torch.addcmul(low, span, share.clamp_(0, 1), out=x[:, c])
 
 # %% ../../nbs/library/augmentation.ipynb #7f2144af
@@ -243,26 +263,30 @@ _MIXTURES = np.asarray([*np.eye(3), GREY], np.float32)
 
 
 def _grey(
-    x,
-    channels,  # (n,T): -1 stay, or a row of _MIXTURES
-):
-    w = send_to(torch.from_numpy(_MIXTURES), x.device)[channels.clamp_min(0)].movedim(-1, 1)[
-        ..., None, None
-    ]
-    g = (x[:, 0] * w[:, 0]).addcmul_(x[:, 1], w[:, 1]).addcmul_(x[:, 2], w[:, 2])
-    x.copy_(torch.lerp(x, g[:, None], (channels >= 0).float()[:, None, :, None, None]))
+    x: Tensor,  # (n, 3, T, H, W), changed in place, as in all functions below
+    channels: Tensor,  # (n, T): -1 stay, or a row of _MIXTURES
+) -> None:
+    mixtures = send_to(torch.from_numpy(_MIXTURES), x.device)
+    weights = mixtures[channels.clamp_min(0)].movedim(-1, 1)[..., None, None]
+    grey = x[:, 0] * weights[:, 0]
+    grey.addcmul_(x[:, 1], weights[:, 1]).addcmul_(x[:, 2], weights[:, 2])
+    changed = (channels >= 0).float()[:, None, :, None, None]
+    x.copy_(torch.lerp(x, grey[:, None], changed))
 
 
-def _permute(x, to):
+def _permute(
+    x: Tensor,
+    to: Tensor,  # (n, 3)
+) -> None:
     x.copy_(x.gather(1, to[:, :, None, None, None].expand_as(x)))
 
 
-def _flip(x):
+def _flip(x: Tensor) -> None:
     x.copy_(x.flip(-1))
 
 
-def _kernels(
-    sigma: Tensor,  # (n,)
+def _blur_weights(
+    sigma: Tensor,  # (n,) px
 ) -> tuple[Tensor, Tensor]:  # distances (D,), weights (n, D) that sum to 1
     reach = torch.ceil(3 * sigma)[:, None]
     d = torch.arange(-int(reach.max()), int(reach.max()) + 1)
@@ -275,63 +299,81 @@ def blur_matrix(
     size: int,  # S, px
 ) -> Tensor:  # (n, S, S), rows sum to 1
     "Gaussian blur along one axis: weights to three sigma, mirrored at the border."
-    d, k = _kernels(sigma)
+    d, k = _blur_weights(sigma)
     # a mirror at both ends repeats after 2 S - 2
     j = (torch.arange(size)[:, None] + d) % max(2 * size - 2, 1)
     j = torch.where(j < size, j, 2 * size - 2 - j)
     n = len(sigma)
-    return torch.zeros(n, size, size).scatter_add_(
-        2, j.expand(n, -1, -1), k[:, None].expand(-1, size, -1)
-    )
+    matrix = torch.zeros(n, size, size)
+    return matrix.scatter_add_(2, j.expand(n, -1, -1), k[:, None].expand(-1, size, -1))
 
 
-def _blur(x, down, across):
+def _blur(
+    x: Tensor,
+    down: Tensor,  # (n, H, H) of `blur_matrix`
+    across: Tensor,  # (n, W, W) of `blur_matrix`
+) -> None:
     n, _, t, h, w = x.shape
     with torch.autocast(x.device.type, enabled=False):  # half precision would lose grey levels
         rows = torch.bmm(x.reshape(n, 3 * t * h, w), across.mT).view(n, 3 * t, h, w)
         x.copy_(torch.matmul(down[:, None], rows).view_as(x))
 
 
+_JITTER_FUNCTIONS = (_brightness, _contrast, _saturation, _hue)  # as in JITTER
+
+
+def _change(
+    x: Tensor,  # (n, 3, T, H, W), changed in place
+    f: Callable[..., None],  # (some clips, some of each of `numbers`)
+    rows: Tensor,  # (n,) bool, on the CPU: which clips
+    *numbers: Tensor,  # (n, ...) of each, on the CPU
+) -> None:
+    "One change of some clips; the device is not asked which."
+    if not rows.any():
+        return
+    sent = [send_to(a[rows], x.device) for a in numbers]
+    if rows.all():
+        f(x, *sent)
+        return
+    at = send_to(rows.nonzero()[:, 0], x.device)
+    part = x.index_select(0, at)
+    f(part, *sent)
+    x.index_copy_(0, at, part)
+
+
+def _jitter(
+    x: Tensor,  # (n, 3, T, H, W), changed in place
+    p: dict[str, Tensor],  # (n, ...), on the CPU
+) -> None:
+    "Brightness, contrast, saturation and hue, in each clip's own order."
+    for turn in range(4):
+        for i, (name, f) in enumerate(zip(JITTER, _JITTER_FUNCTIONS)):
+            if name not in p:
+                continue
+            if "order" in p:
+                now = p["order"][:, turn] == i
+            else:
+                now = torch.full(p[name].shape, i == turn)
+            unchanged = 0.0 if name == "hue" else 1.0
+            _change(x, f, now & (p[name] != unchanged), p[name])
+
+
 def _all_at_once(
     x: Tensor,  # (n, 3, T, H, W), changed in place
     p: dict[str, Tensor],  # (n, ...), on the CPU
-):
-    def change(
-        f,
-        rows,  # (n,) bool, on the CPU: which clips
-        *numbers,  # (n, ...) of each
-    ):
-        if not rows.any():
-            return
-        sent = [send_to(a[rows], x.device) for a in numbers]
-        if rows.all():
-            return f(x, *sent)
-        at = send_to(rows.nonzero()[:, 0], x.device)
-        part = x.index_select(0, at)
-        f(part, *sent)
-        x.index_copy_(0, at, part)
-
-    for turn in range(4):
-        for i, (name, f) in enumerate(zip(JITTER, (_brightness, _contrast, _saturation, _hue))):
-            if name in p:
-                now = (
-                    p["order"][:, turn] == i
-                    if "order" in p
-                    else torch.full(p[name].shape, i == turn)
-                )
-                change(f, now & (p[name] != (0.0 if name == "hue" else 1.0)), p[name])
+) -> None:
+    "All changes, one after the other."
+    _jitter(x, p)
     if "grey" in p:
-        change(_grey, (p["grey"] >= 0).any(1), p["grey"])
+        _change(x, _grey, (p["grey"] >= 0).any(1), p["grey"])
     if "permute" in p:
-        change(_permute, (p["permute"] != torch.arange(3)).any(1), p["permute"])
+        _change(x, _permute, (p["permute"] != torch.arange(3)).any(1), p["permute"])
     if "sigma" in p and (p["sigma"] > 0).any():
-        change(
-            _blur,
-            p["sigma"] > 0,
-            *(blur_matrix(p["sigma"].clamp_min(1e-3), n) for n in x.shape[-2:]),
-        )
+        H, W = x.shape[-2:]
+        sigma = p["sigma"].clamp_min(1e-3)
+        _change(x, _blur, p["sigma"] > 0, blur_matrix(sigma, H), blur_matrix(sigma, W))
     if "flip" in p:
-        change(_flip, p["flip"])
+        _change(x, _flip, p["flip"])
 
 # %% ../../nbs/library/augmentation.ipynb #c151f5a4
 _UNCHANGED: dict[str, Any] = dict(
@@ -347,39 +389,62 @@ _UNCHANGED: dict[str, Any] = dict(
 
 
 def _by_frames(
-    clips: np.ndarray,  # (n,T,H,W,3) bytes
+    clips: np.ndarray,  # (n, T, H, W, 3) bytes
     params: dict[str, Tensor],
-    out: np.ndarray,  # (n,3,T,H,W)
-):
+    out: np.ndarray,  # (n, 3, T, H, W)
+) -> None:
+    "All changes of one frame while it is in the cache, many clips at a time."
     from vssl_nb.data import colours  # compiled where it is needed for the first time
 
-    n, T, H, W, _ = clips.shape
-    whole = {"order": range(4), **_UNCHANGED, "grey": [-1] * T}
-    p = {k: params[k].numpy() if k in params else np.array([v] * n) for k, v in whole.items()}
+    n, T = clips.shape[:2]
+    unchanged = {"order": range(4), **_UNCHANGED, "grey": [-1] * T}
+    p = {}
+    for name, value in unchanged.items():
+        p[name] = params[name].numpy() if name in params else np.array([value] * n)
     factors = np.stack([p[name] for name in JITTER], 1).astype(np.float32)
-    weights = [
-        _kernels(torch.tensor([s]))[1][0].numpy() if s > 0 else np.ones(1, np.float32)
-        for s in p["sigma"].tolist()
-    ]
+    weights = []  # of the blur, in the middle and on one side of it
+    for s in p["sigma"].tolist():
+        k = _blur_weights(torch.tensor([s]))[1][0].numpy() if s > 0 else np.ones(1, np.float32)
+        weights.append(k[len(k) // 2 :])
 
-    def one(i):
-        clip, k = clips[i], weights[i]
+    def change_clip(i):
+        clip = clips[i]
         if p["flip"][i]:
-            clip = cv2.flip(clip.reshape(T * H, W, 3), 1).reshape(clip.shape)
+            clip = torch.from_numpy(clip).flip(2).numpy()
         colours.change(
             clip,
             p["order"][i],
             factors[i],
             p["grey"][i],
             p["permute"][i],
-            k[len(k) // 2 :],
+            weights[i],
             _MIXTURES,
             out[i],
         )
 
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
-        list((pool.map if threads > 1 else map)(one, range(n)))
+        list((pool.map if threads > 1 else map)(change_clip, range(n)))
+
+
+def _check_params(
+    p: dict[str, Tensor],  # with one leading axis
+    shape: tuple[int, int, int],  # B, V, T
+) -> None:
+    "ValueError for parameters of another batch, and for numbers that would index memory."
+    B, V, T = shape
+    for name, values in p.items():
+        if len(values) != B * V:
+            raise ValueError(f"params[{name!r}] is for {len(values)} clips, but there are {B}x{V}.")
+    for name, size, low, high in (("order", 4, 0, 3), ("permute", 3, 0, 2), ("grey", T, -1, 3)):
+        if name not in p:
+            continue
+        values = p[name]
+        whole = not values.is_floating_point() and values.shape[1:] == (size,)
+        if not whole or values.min() < low or values.max() > high:
+            raise ValueError(
+                f"params[{name!r}] must be {size} whole numbers from {low} to {high} a clip."
+            )
 
 
 def apply(
@@ -393,23 +458,14 @@ def apply(
             f"clips must be uint8 of shape (B,V,T,H,W,3), not {clips.dtype} {tuple(clips.shape)}."
         )
     B, V, T, H, W, _ = clips.shape
-    p = {k: v.flatten(0, 1) for k, v in params.items() if k != "box"}
-    for k, v in p.items():
-        if len(v) != B * V:
-            raise ValueError(f"params[{k!r}] is for {len(v)} clips, but there are {B}x{V}.")
-    # index memory
-    for k, size, low, high in (("order", 4, 0, 3), ("permute", 3, 0, 2), ("grey", T, -1, 3)):
-        if k in p and (
-            p[k].is_floating_point()
-            or p[k].shape[1:] != (size,)
-            or p[k].min() < low
-            or p[k].max() > high
-        ):
-            raise ValueError(
-                f"params[{k!r}] must be {size} whole numbers from {low} to {high} a clip."
-            )
-    x, flat = torch.empty((B * V, 3, T, H, W), device=clips.device), clips.flatten(0, 1)
-    changes = any((p[k] != torch.tensor(v)).any() for k, v in _UNCHANGED.items() if k in p)
+    p = {name: values.flatten(0, 1) for name, values in params.items() if name != "box"}
+    _check_params(p, (B, V, T))
+
+    x = torch.empty((B * V, 3, T, H, W), device=clips.device)
+    flat = clips.flatten(0, 1)
+    changes = any(
+        (p[name] != torch.tensor(value)).any() for name, value in _UNCHANGED.items() if name in p
+    )
     if clips.device.type == "cpu" and changes:
         _by_frames(flat.contiguous().numpy(), p, x.numpy())
     else:
@@ -444,12 +500,15 @@ def draw_appearance(
         return {}
     positive(windows=windows)
     _within(0, 1, strength=strength)
-    chosen, u = np.isin(np.arange(clips), appearance_clips), rng.random((3, clips))
-    low, high = strength
+
+    chosen = np.isin(np.arange(clips), appearance_clips)
     k = 1 if appearance == "be" else windows
-    frame, donor = u[1:] if window_frames == "one" else rng.random((2, clips, k * k))
+    low, high = strength
+    share, frame, donor = rng.random((3, clips))
+    if window_frames == "each":
+        frame, donor = rng.random((2, clips, k * k))
     return _tensors(
-        mix=np.where(chosen, low + (high - low) * u[0], 0.0),
+        mix=np.where(chosen, low + (high - low) * share, 0.0),
         frame=frame,
         donor=donor if appearance == "rad_inter" else np.full_like(donor, -1.0),
         windows=np.full(clips, k),
@@ -469,7 +528,8 @@ def repeated(
         small.append(nn.functional.adaptive_avg_pool2d(image, (-(-H // k), -(-W // k))))
     if len(small) == 1:
         small = small * k * k
-    return torch.cat([torch.cat(small[i * k : (i + 1) * k], 3) for i in range(k)], 2)[..., :H, :W]
+    rows = [torch.cat(small[i * k : (i + 1) * k], 3) for i in range(k)]
+    return torch.cat(rows, 2)[..., :H, :W]
 
 
 def disturb_appearance(
@@ -497,10 +557,12 @@ def disturb_appearance(
     away = (donor * (B - 1)).long().clamp(max=max(B - 2, 0)) + 1  # 1 to B-1 rows further on
     row = torch.where(other, (b + away) % B, b)
     frame = (frame * T).long().clamp(max=T - 1)
+
     b, v, row, frame = (send_to(i, x.device) for i in (b, v, row, frame))
-    k, weight = int(params["windows"].max()), send_to(_per_clip(mix[mix > 0]), x.device)
+    weight = send_to(_per_clip(mix[mix > 0]), x.device)
     # of the donor's clip of that name, undisturbed
-    noise = repeated((x[r, v, :, f] for r, f in zip(row, frame)), k)[:, :, None]
+    images = (x[r, v, :, f] for r, f in zip(row, frame))
+    noise = repeated(images, int(params["windows"].max()))[:, :, None]
     x[b, v] = x[b, v].lerp_(noise, weight)
     return x
 
@@ -538,10 +600,11 @@ def find_augmentation(
     PluginError where there is none, ValueError where it lacks a function.
     """
     augmentation = resolve(name, AUGMENTATIONS, "an augmentation")
-    for part in ("draw", "apply"):
-        if not callable(getattr(augmentation, part, None)):
+    for function in ("draw", "apply"):
+        if not callable(getattr(augmentation, function, None)):
             raise ValueError(
-                f"augmentation {name!r} has no function {part!r}; give it both `draw` and `apply`."
+                f"augmentation {name!r} has no function {function!r}; give it both `draw` and "
+                "`apply`."
             )
     return augmentation
 
@@ -551,22 +614,26 @@ def check_drawn(
     clips: int,  # V
 ) -> None:
     "Refuse, in one sentence, parameters that cannot be used. ValueError."
-    if not isinstance(params, Mapping) or "box" not in params:
-        value = (
-            f"a dict of {[*params]}"
-            if isinstance(params, Mapping)
-            else f"a {type(params).__name__}"
+    if not isinstance(params, Mapping):
+        raise ValueError(
+            "draw must return a dict of tensors with 'box' among them, not a "
+            f"{type(params).__name__}."
         )
-        raise ValueError(f"draw must return a dict of tensors with 'box' among them, not {value}.")
-    for k, v in params.items():
-        if not isinstance(v, Tensor) or v.shape[:1] != (clips,):
-            value = (
-                f"of shape {tuple(v.shape)}" if isinstance(v, Tensor) else f"a {type(v).__name__}"
-            )
-            raise ValueError(
-                f"draw must return tensors with one row for each of the {clips} clips, but "
-                f"{k!r} is {value}."
-            )
+    if "box" not in params:
+        raise ValueError(
+            f"draw must return a dict of tensors with 'box' among them, not a dict of {[*params]}."
+        )
+    for name, values in params.items():
+        if isinstance(values, Tensor) and values.shape[:1] == (clips,):
+            continue
+        if isinstance(values, Tensor):
+            fault = f"of shape {tuple(values.shape)}"
+        else:
+            fault = f"a {type(values).__name__}"
+        raise ValueError(
+            f"draw must return tensors with one row for each of the {clips} clips, but {name!r} "
+            f"is {fault}."
+        )
     box = params["box"]
     if box.shape != (clips, 4) or box.is_floating_point():
         raise ValueError(

@@ -4,12 +4,16 @@ the cache.
 
 # Loops run over whole slices and not over sums of indices, which numba checks one by one: so they
 # vectorise.
+
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-ZERO, ONE, WHITE, TINY = np.float32(0), np.float32(1), np.float32(255), np.float32(1e-12)
+ZERO = np.float32(0)
+ONE = np.float32(1)
+WHITE = np.float32(255)
+TINY = np.float32(1e-12)
 
 # no NaN comes in. Nothing may be reordered or fused: the same digits on every processor, compiled
 # or kept
@@ -41,8 +45,10 @@ def _brightness(
     x,  # (3, N), changed in place, as below
     f,
     grey=ZERO,
-):  # clip(f x + (1-f) grey)
-    v, rest = x.reshape(-1), (ONE - f) * grey
+):
+    "clip(f x + (1-f) grey)."
+    v = x.reshape(-1)
+    rest = (ONE - f) * grey
     for i in range(len(v)):
         v[i] = _clamp(f * v[i] + rest)
 
@@ -53,10 +59,11 @@ def _contrast(
     f,
     w,  # (3,) luminance of red, green and blue
 ):
-    # side by side, since sums may not be reordered
-    grey, sums = ZERO, np.empty(256, np.float32)
+    grey = ZERO
+    sums = np.empty(256, np.float32)  # side by side, since sums may not be reordered
     for c in range(3):
-        plane, total = x[c], ZERO
+        plane = x[c]
+        total = ZERO
         sums[:] = ZERO
         for i in range(0, len(plane), 256):
             part = plane[i : i + 256]
@@ -74,26 +81,29 @@ def _saturation(
     f,
     w,  # (3,): f = 0 leaves this mixture of the channels
 ):
-    r, g, b, red, green, blue = x[0], x[1], x[2], w[0], w[1], w[2]
+    r, g, b = x[0], x[1], x[2]
+    red, green, blue = w[0], w[1], w[2]
     for i in range(len(r)):
         rest = (ONE - f) * (red * r[i] + green * g[i] + blue * b[i])
-        r[i], g[i], b[i] = _clamp(f * r[i] + rest), _clamp(f * g[i] + rest), _clamp(f * b[i] + rest)
+        r[i] = _clamp(f * r[i] + rest)
+        g[i] = _clamp(f * g[i] + rest)
+        b[i] = _clamp(f * b[i] + rest)
 
 
 @_compiled
 def _hue(x, turns):
     r, g, b = x[0], x[1], x[2]
     for i in range(len(r)):
-        low, high = min(min(r[i], g[i]), b[i]), max(max(r[i], g[i]), b[i])
+        low = min(min(r[i], g[i]), b[i])
+        high = max(max(r[i], g[i]), b[i])
         span = high - low
         safe = max(span, TINY)  # where the span is 0 every hue gives back the same grey
-        h = (
-            (g[i] - b[i]) / safe + np.float32(6)
-            if high == r[i]
-            else (b[i] - r[i]) / safe + np.float32(2)
-            if high == g[i]
-            else (r[i] - g[i]) / safe + np.float32(4)
-        )
+        if high == r[i]:
+            h = (g[i] - b[i]) / safe + np.float32(6)
+        elif high == g[i]:
+            h = (b[i] - r[i]) / safe + np.float32(2)
+        else:
+            h = (r[i] - g[i]) / safe + np.float32(4)
         h = h / np.float32(6) + turns
         h = np.float32(6) * (h - np.floor(h))  # wrap round the circle
         r[i] = low + span * _clamp(abs(h - np.float32(3)) - ONE)
@@ -105,8 +115,10 @@ def _hue(x, turns):
 def _mirrored(
     n,
     D,
-):  # (n+2D,) which of n each place from -D to n+D-1 shows, with a mirror at both ends
-    at, period = np.arange(-D, n + D), max(2 * n - 2, 1)
+):  # (n+2D,)
+    "Which of n each place from -D to n+D-1 shows, with a mirror at both ends."
+    at = np.arange(-D, n + D)
+    period = max(2 * n - 2, 1)
     for i in range(len(at)):
         at[i] %= period
         if at[i] >= n:
@@ -120,18 +132,21 @@ def _weigh(
     k,
     at,
     step,
-    out,  # out[i] = Σ_d k[|d|] x[at+i+d·step], two distances at a time
+    out,
 ):
-    n, middle, w = len(out), x[at:], k[0]
+    "out[i] = Σ_d k[|d|] x[at+i+d·step], two distances at a time."
+    n = len(out)
+    middle, w = x[at:], k[0]
     for i in range(n):
         out[i] = w * middle[i]
     for d in range(1, len(k), 2):
-        a, b, v, w = x[at - d * step :], x[at + d * step :], k[d], ZERO
-        c, e = a, b
+        near_left, near_right, v = x[at - d * step :], x[at + d * step :], k[d]
+        far_left, far_right, w = near_left, near_right, ZERO
         if d + 1 < len(k):
-            c, e, w = x[at - (d + 1) * step :], x[at + (d + 1) * step :], k[d + 1]
+            far_left, far_right = x[at - (d + 1) * step :], x[at + (d + 1) * step :]
+            w = k[d + 1]
         for i in range(n):
-            out[i] += v * (a[i] + b[i]) + w * (c[i] + e[i])
+            out[i] += v * (near_left[i] + near_right[i]) + w * (far_left[i] + far_right[i])
 
 
 @_compiled
@@ -143,13 +158,17 @@ def _blur(
     room,  # (2, space)
     out,  # (H, W)
 ):
-    (H, W), D = x.shape, len(k) - 1
-    S, padded, half = W + 2 * D, room[0], room[1]  # a row with its margins
+    H, W = x.shape
+    D = len(k) - 1
+    S = W + 2 * D  # a row with its margins
+    padded, half = room[0], room[1]
     for i in range(H + 2 * D):
-        row, to = x[down[i]], padded[i * S : (i + 1) * S]
+        row = x[down[i]]
+        to = padded[i * S : (i + 1) * S]
         _copy(row, to[D : D + W])
         for j in range(D):
-            to[j], to[D + W + j] = row[across[j]], row[across[D + W + j]]
+            to[j] = row[across[j]]
+            to[D + W + j] = row[across[D + W + j]]
     _weigh(padded, k, D * S, S, half[: H * S])
     _weigh(half, k, D, 1, padded[D : H * S - D])
     for i in range(H):
@@ -167,17 +186,17 @@ def change(
     mixtures,  # (4, 3) float32 weights of red, green and blue; the last row is luminance
     out,  # (3, T, H, W) float32 in [0,1]
 ):
-    "Everything but the flip, as `clips.apply` describes it."
+    "Everything but the flip, as `augmentation.apply` describes it."
     T, H, W, _ = clip.shape
-    x, room = (
-        np.empty((3, H * W), np.float32),
-        np.empty((2, (H + 2 * len(k)) * (W + 2 * len(k))), np.float32),
-    )
-    r, g, b, down, across = x[0], x[1], x[2], _mirrored(H, len(k) - 1), _mirrored(W, len(k) - 1)
+    x = np.empty((3, H * W), np.float32)
+    room = np.empty((2, (H + 2 * len(k)) * (W + 2 * len(k))), np.float32)
+    r, g, b = x[0], x[1], x[2]
+    down, across = _mirrored(H, len(k) - 1), _mirrored(W, len(k) - 1)
     for t in range(T):
         v = clip[t].reshape(-1)
         for i in range(H * W):
-            r[i], g[i] = np.float32(v[3 * i]) / WHITE, np.float32(v[3 * i + 1]) / WHITE
+            r[i] = np.float32(v[3 * i]) / WHITE
+            g[i] = np.float32(v[3 * i + 1]) / WHITE
             b[i] = np.float32(v[3 * i + 2]) / WHITE
         for j in order:
             if j == 0 and factors[0] != ONE:

@@ -1,8 +1,14 @@
 "From a folder of videos and what the owners say of them (lists, spreadsheets) to one manifest."
 
-import csv, filecmp, io, json, os, re, shutil
+import csv
+import filecmp
+import io
+import json
+import os
+import re
+import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -46,9 +52,8 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
-        raise PrepareError(
-            f"{file}: cannot be read as text ({getattr(e, 'strerror', None) or 'it is not UTF-8'})"
-        ) from None
+        reason = getattr(e, "strerror", None) or "it is not UTF-8"
+        raise PrepareError(f"{file}: cannot be read as text ({reason})") from None
 
 
 def _lines(file: Path) -> list[str]:
@@ -57,18 +62,20 @@ def _lines(file: Path) -> list[str]:
 
 def _ucf101(files: list[Path]) -> Lists:
     "The text files of up to three splits, and classInd.txt, which has the spelling of the classes."
-    folder, lists = files[0].parent, Lists({})
+    folder = files[0].parent
+    lists = Lists({})
     for n in (1, 2, 3):
-        there = {p: f for p in ("train", "test") if (f := folder / f"{p}list0{n}.txt").is_file()}
+        files_of = {part: folder / f"{part}list0{n}.txt" for part in ("train", "test")}
+        there = {part: file for part, file in files_of.items() if file.is_file()}
         if len(there) == 1:
-            raise PrepareError(f"{folder}: split {n} has only its {[*there][0]}list0{n}.txt")
+            (file,) = there.values()
+            raise PrepareError(f"{folder}: split {n} has only its {file.name}")
         for part, file in there.items():
             for line in _lines(file):
                 # training lists end with the number of the class
                 name = re.sub(r"\s+\d+$", "", line)
-                entry = lists.entries.setdefault(
-                    str(PurePosixPath(name).with_suffix("")).casefold(), {}
-                )
+                key = str(PurePosixPath(name).with_suffix("")).casefold()
+                entry = lists.entries.setdefault(key, {})
                 if entry.setdefault(f"split{n}", part) != part:
                     raise PrepareError(f"{folder}: {name} is in both lists of split {n}")
     if (folder / "classInd.txt").is_file():
@@ -91,26 +98,25 @@ def _hmdb51(files: list[Path]) -> Lists:
             name, _, part = line.rpartition(" ")
             if part not in ("0", "1", "2") or not name:
                 raise PrepareError(
-                    f"{file}: line {i} is '{line}', "
-                    "not a file name and 0, 1 or 2; take the list from the owners"
+                    f"{file}: line {i} is '{line}', not a file name and 0, 1 or 2; take the list "
+                    "from the owners"
                 )
-            entry = lists.entries.setdefault(
-                f"{label}/{PurePosixPath(name.strip()).stem}".casefold(), {}
-            )
+            key = f"{label}/{PurePosixPath(name.strip()).stem}".casefold()
+            entry = lists.entries.setdefault(key, {})
             entry[f"split{n}"] = ("", "train", "test")[int(part)]
     return lists
 
 
 def _part(
-    file: Path,
-    name: str,
+    file: Path,  # the list
+    name: str,  # of the part, as the owners call it; '': the last that the file's name says
 ) -> str:  # train, test (the official val) or empty (the official test)
-    """The part that the owners call `name`; where that is empty, the last that the name of the file
-    says.
-    """
-    name = name or (re.findall("train|val|test", file.stem) or [file.stem])[-1]
+    "The part of our split. `PrepareError`."
+    if not name:
+        name = (re.findall("train|val|test", file.stem) or [file.stem])[-1]
     parts = {"train": "train", "val": "test", "test": ""}
-    if (part := "val" if name.startswith("val") else name) in parts:
+    part = "val" if name.startswith("val") else name
+    if part in parts:
         return parts[part]
     raise PrepareError(
         f"{file}: holds the part '{name}', not train, val or test; fill its column split, "
@@ -118,9 +124,16 @@ def _part(
     )
 
 
-def _enter(lists: Lists, key: str, label: str, part: str, place: str):
+def _enter(
+    lists: Lists,
+    key: str,  # of the video
+    label: str,
+    part: str,  # of split 1
+    place: str,  # in a list, for the message
+) -> None:
     "Add a video to the lists. `PrepareError` where it is in another part already."
-    if lists.entries.setdefault(key, dict(label=label, split1=part))["split1"] != part:
+    entry = lists.entries.setdefault(key, {"label": label, "split1": part})
+    if entry["split1"] != part:
         raise PrepareError(
             f"{place}, {key}, is in another part too; name the lists of one release only"
         )
@@ -131,11 +144,8 @@ def _kinetics(files: list[Path]) -> Lists:
     lists = Lists({})
     for file in files:
         reader = csv.DictReader(io.StringIO(_text(file), newline=""))
-        absent = [
-            c
-            for c in ("youtube_id", "time_start", "time_end")
-            if c not in (reader.fieldnames or ())
-        ]
+        needed = ("youtube_id", "time_start", "time_end")
+        absent = [name for name in needed if name not in (reader.fieldnames or ())]
         if absent:
             raise PrepareError(
                 f"{file}: has no column {', '.join(absent)}; the official lists begin "
@@ -147,8 +157,8 @@ def _kinetics(files: list[Path]) -> Lists:
                 key = f"{line['youtube_id']}_{start:06d}_{end:06d}"
             except (TypeError, ValueError):
                 raise PrepareError(
-                    f"{file}: line {reader.line_num} has no "
-                    "times in seconds; take the list from the owners"
+                    f"{file}: line {reader.line_num} has no times in seconds; take the list from "
+                    "the owners"
                 ) from None
             part = _part(file, line.get("split") or "")
             _enter(lists, key, line.get("label") or "", part, f"{file}: line {reader.line_num}")
@@ -180,12 +190,9 @@ def _ssv2(files: list[Path]) -> Lists:
 def _hmdb51_source(video: str, label: str) -> str:
     "The originating video of an HMDB51 clip, within its class."
     path = PurePosixPath(video)
-    hit = re.fullmatch(
-        rf"(.+)_{re.escape(label)}_[a-z]_[a-z]{{2}}_np\d+_[a-z]{{2}}_[a-z]{{3}}_\d+",
-        path.stem,
-        re.I,
-    )
-    return f"{label}/{hit[1]}" if hit else str(path.with_suffix(""))
+    properties = r"[a-z]_[a-z]{2}_np\d+_[a-z]{2}_[a-z]{3}_\d+"
+    match = re.fullmatch(rf"(.+)_{re.escape(label)}_{properties}", path.stem, re.I)
+    return f"{label}/{match[1]}" if match else str(path.with_suffix(""))
 
 
 def _path_source(video: str, label: str) -> str:
@@ -249,7 +256,8 @@ def count_and_first(
     file: Any = "",
 ) -> str:  # a part of a sentence
     "How many names there are, and the first of them; all are listed in the file."
-    return f"{len(names):,}, such as {names[0]}" + (f"; all in {file}" if file else "")
+    place = f"; all in {file}" if file else ""
+    return f"{len(names):,}, such as {names[0]}{place}"
 
 
 @dataclass
@@ -264,44 +272,50 @@ class Prepared:
     notes: list[str] = field(default_factory=list)  # other remarks
 
     def __str__(self):  # the summary of a run
-        m, d, why, home = (
-            self.manifest,
-            self.dataset,
-            defaultdict(list),
-            self.manifest.root / PREPARE_STATE,
-        )
+        manifest = self.manifest
         lines = [
-            f"{m.path}: {len(m):,} videos, {len(m.labels)} classes, {len(m.sources):,} sources",
-            *count_splits(m.rows),
+            f"{manifest.path}: {len(manifest):,} videos, {len(manifest.labels)} classes, "
+            f"{len(manifest.sources):,} sources",
+            *count_splits(manifest.rows),
         ]
-        for r in m.rows:
-            why[r.status].append(r.video)
-        lines += [
-            f"not used: {count_and_first(names)}: {status}"
-            for status, names in why.items()
-            if status != "ok"
-        ]
-        for name, text in dict(
-            missing="in the lists, not on disk",
-            extra="on disk, not in the lists",
-            short="damaged, used as far as they decode (fewer frames than declared, or broken "
-            "pictures)",
-        ).items():
-            if names := getattr(self, name):
-                lines.append(f"{text}: {count_and_first(names, home / f'{name}.txt')}")
-        other = [f"{len(m):,} videos instead of {d.videos:,}"] * (d.videos not in (0, len(m)))
-        other += [f"{len(m.labels)} classes instead of {d.classes}"] * (
-            d.classes not in (0, len(m.labels))
-        )
-        for i, (train, test) in enumerate(d.splits, 1):
-            count = Counter(getattr(r, f"split{i}") for r in m.rows)
+        unused = defaultdict(list)  # by the reason
+        for row in manifest.rows:
+            if row.status != "ok":
+                unused[row.status].append(row.video)
+        for status, names in unused.items():
+            lines.append(f"not used: {count_and_first(names)}: {status}")
+
+        for name, text in (
+            ("missing", "in the lists, not on disk"),
+            ("extra", "on disk, not in the lists"),
+            (
+                "short",
+                "damaged, used as far as they decode (fewer frames than declared, or broken "
+                "pictures)",
+            ),
+        ):
+            names = getattr(self, name)
+            if names:
+                file = manifest.root / PREPARE_STATE / f"{name}.txt"
+                lines.append(f"{text}: {count_and_first(names, file)}")
+        differences = [*self._differences()]
+        if differences:
+            lines.append(f"not the official {self.dataset.title}: {'; '.join(differences)}")
+        return "\n".join([*lines, *self.notes])
+
+    def _differences(self) -> Iterator[str]:
+        "What is not as in the official dataset."
+        manifest, official = self.manifest, self.dataset
+        if official.videos not in (0, len(manifest)):
+            yield f"{len(manifest):,} videos instead of {official.videos:,}"
+        if official.classes not in (0, len(manifest.labels)):
+            yield f"{len(manifest.labels)} classes instead of {official.classes}"
+        for i, (train, test) in enumerate(official.splits, 1):
+            count = Counter(getattr(row, f"split{i}") for row in manifest.rows)
             if (count["train"], count["test"]) != (train, test):
-                other.append(
+                yield (
                     f"split {i} {count['train']:,}/{count['test']:,} instead of {train:,}/{test:,}"
                 )
-        if other:
-            lines.append(f"not the official {d.title}: {'; '.join(other)}")
-        return "\n".join(lines + self.notes)
 
 
 PROBE_LOG = "probes.jsonl"  # what was found in videos, below PREPARE_STATE
@@ -312,15 +326,14 @@ def read_lists(
     given: Sequence[Path],  # files, or folders to look in
 ) -> Lists:
     "The official lists of a dataset. `PrepareError`."
-    if absent := [p for p in given if not p.exists()]:
-        raise PrepareError(f"{absent[0]}: there is no such file or folder of lists; check the path")
+    for path in given:
+        if not path.exists():
+            raise PrepareError(f"{path}: there is no such file or folder of lists; check the path")
     for pattern in kind.lists:
-        files = [
-            f
-            for p in given
-            for f in ([p] if p.is_file() else sorted(p.rglob(pattern)))
-            if PREPARE_STATE not in f.parts and f.name != "manifest.csv"
-        ]
+        files: list[Path] = []
+        for path in given:
+            files += [path] if path.is_file() else sorted(path.rglob(pattern))
+        files = [f for f in files if PREPARE_STATE not in f.parts and f.name != "manifest.csv"]
         if files:
             return kind.read(list(dict.fromkeys(files)))  # type: ignore[misc]
     raise PrepareError(
@@ -383,73 +396,84 @@ def write_anew(
     return []
 
 
-def _write_manifest(
+@dataclass
+class _Listing:
+    "The videos of a folder beside the owners' lists."
+
+    rows: list[Row] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # keys in the lists, not on disk
+    extra: list[str] = field(default_factory=list)  # videos that are not in the lists
+
+
+def _described(
     kind: Dataset,
-    home: Path,
-    folder: Path,
+    home: Path,  # of the manifest
+    folder: Path,  # of the videos, below `home`
     lists: Lists,
-    pattern: re.Pattern | None,
-    least_frames: int,
-    workers: int | None,
-    progress: bool,
-) -> Prepared:
-    "From a folder of videos and lists to the manifest."
-    rows, used, extra, prefix = (
-        list[Row](),
-        set[str](),
-        list[str](),
-        folder.relative_to(home).as_posix(),
-    )
+    pattern: re.Pattern | None,  # of the source
+) -> _Listing:
+    "A row for each video, with what its path and the lists say. `PrepareError`."
+    prefix = folder.relative_to(home).as_posix()
+    listing, used = _Listing(), set()
     for video in find_videos(folder):
-        key = lists.alias.get(kind.key(video), kind.key(video))
-        entry, where = lists.entries.get(key, {}), PurePosixPath(video).parent.name
-        label = lists.labels.get(where.casefold(), where)
+        key = kind.key(video)
+        key = lists.alias.get(key, key)
+        entry = lists.entries.get(key, {})
         if kind.source is _path_source:
             label = entry.get("label", "")
+        else:
+            name = PurePosixPath(video).parent.name
+            label = lists.labels.get(name.casefold(), name)
         source = name_source(video, label, pattern) if pattern else kind.source(video, label)
-        rows.append(
-            Row(
-                **{
-                    **entry,
-                    "video": str(PurePosixPath(prefix, video)),
-                    "label": label,
-                    "source": source,
-                }
-            )
-        )
+        path = str(PurePosixPath(prefix, video))
+        listing.rows.append(Row(**entry | {"video": path, "label": label, "source": source}))
         if key in lists.entries:
             used.add(key)
         elif kind.read:
-            extra.append(video)
-    missing = sorted(set(lists.entries) - used)
+            listing.extra.append(video)
+
+    listing.missing = sorted(set(lists.entries) - used)
     if kind.read and not used:
+        such = f", such as {listing.missing[0]}" if listing.missing else ""
         raise PrepareError(
-            f"{folder}: holds none of the {len(missing):,} videos of "
-            f"the lists{f', such as {missing[0]}' if missing else ''}; is it the right folder, "
-            "and are these "
-            "its lists?"
+            f"{folder}: holds none of the {len(listing.missing):,} videos of the lists{such}; is "
+            "it the right folder, and are these its lists?"
         )
-    probes = probe_videos(
-        home, [r.video for r in rows], workers, progress, home / PREPARE_STATE / PROBE_LOG
-    )
-    rows = [
-        replace(r, status=f"dropped: has fewer than {least_frames} frames")
-        if r.status == "ok" and r.frames < least_frames
-        else r
-        for r in map(probed, rows, probes)
-    ]
+    return listing
+
+
+def _write_manifest(
+    kind: Dataset,
+    home: Path,  # of the manifest
+    folder: Path,  # of the videos, below `home`
+    lists: Lists,
+    pattern: re.Pattern | None,  # of the source
+    least_frames: int,  # videos with fewer are not usable
+    workers: int | None,  # threads
+    progress: bool,  # show a bar
+) -> Prepared:
+    "From a folder of videos and lists to the manifest."
+    state = home / PREPARE_STATE
+    listing = _described(kind, home, folder, lists, pattern)
+    videos = [row.video for row in listing.rows]
+    probes = probe_videos(home, videos, workers, progress, state / PROBE_LOG)
+    rows = []
+    for row, p in zip(listing.rows, probes):
+        row = probed(row, p)
+        if row.status == "ok" and row.frames < least_frames:
+            row = replace(row, status=f"dropped: has fewer than {least_frames} frames")
+        rows.append(row)
     with suppress(ManifestError):  # flow is stored later, by another program
-        flows = {r.video: r.flow for r in read(home / "manifest.csv").rows}
+        flows = {row.video: row.flow for row in read(home / "manifest.csv").rows}
         rows = [replace(row, flow=flows.get(row.video, "")) for row in rows]
+
     # a declared count alone is no sign: in healthy AVIs it is often off
     short = [p["video"] for p in probes if p.get("damage")]
     notes = write_anew(home / "manifest.csv", rows)
-    result = Prepared(kind, read(home), missing, extra, short, notes)
-    for name in ("missing", "extra", "short"):
-        (home / PREPARE_STATE / f"{name}.txt").write_text(
-            "".join(f"{v}\n" for v in getattr(result, name)), encoding="utf-8"
-        )
-    return result
+    for name, names in (("missing", listing.missing), ("extra", listing.extra), ("short", short)):
+        text = "".join(f"{line}\n" for line in names)
+        (state / f"{name}.txt").write_text(text, encoding="utf-8")
+    return Prepared(kind, read(home), listing.missing, listing.extra, short, notes)
 
 
 def prepare_dataset(
@@ -466,7 +490,8 @@ def prepare_dataset(
     "Make the manifest; again gives the same. `PrepareError`, `ManifestError`."
     if dataset not in PREPARED_DATASETS:
         raise PrepareError(f"there is no dataset '{dataset}'; take {', '.join(PREPARED_DATASETS)}")
-    kind, videos = PREPARED_DATASETS[dataset], Path(source)
+    kind = PREPARED_DATASETS[dataset]
+    videos = Path(source)
     if workers is not None and workers < 1:
         raise PrepareError(f"workers is {workers}; take at least 1")
     if not videos.is_dir():
@@ -477,7 +502,9 @@ def prepare_dataset(
         if lists is None:
             lists = home if folder == home else folder.resolve()
         given = [lists] if isinstance(lists, (str, os.PathLike)) else lists
-        official = read_lists(kind, [*map(Path, given)]) if kind.read else Lists({})
+        official = Lists({})
+        if kind.read:
+            official = read_lists(kind, [*map(Path, given)])
         return _write_manifest(
             kind,
             home,

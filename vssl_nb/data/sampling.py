@@ -7,6 +7,7 @@ __all__ = ['PADS', 'MOTION_CHANGES', 'LASTS', 'windows', 'random_clips', 'slidin
 
 # %% ../../nbs/library/sampling.ipynb #5a3b0002
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -17,7 +18,10 @@ from ..arguments import check_chosen, one_of, positive
 PADS = ("first", "loop")
 
 
-def _span(length, stride):
+def _span(
+    length: int,  # T
+    stride: int | np.ndarray,  # frames from one to the next
+) -> Any:  # frames of the video that a clip covers
     return (length - 1) * stride + 1
 
 
@@ -29,16 +33,51 @@ def windows(
     pad: str = "first",  # or 'loop'
 ) -> np.ndarray:  # (n, T) int64 frame numbers
     "The frames of the clips that begin at `start`."
-    start, stride, t = np.asarray(start)[:, None], np.reshape(stride, (-1, 1)), np.arange(length)
+    start = np.asarray(start)[:, None]
+    stride = np.reshape(stride, (-1, 1))
+    t = np.arange(length)
     if pad == "loop":
         return (start + t * stride) % frames
+
     # frames from start to the end of the video: a division that rounds up
     exist = -((start - frames) // stride)
     t = t - np.maximum(length - exist, 0)  # below 0: before the clip begins
     return np.where(t < 0, 0, start + t * stride)
 
 # %% ../../nbs/library/sampling.ipynb #f45a78c1
-MOTION_CHANGES, LASTS = ("none", "speed", "reverse", "shuffle"), ("all", "released")
+MOTION_CHANGES = ("none", "speed", "reverse", "shuffle")
+LASTS = ("all", "released")
+
+
+def _check_motion(
+    clips: int,  # V
+    motion: str,  # of MOTION_CHANGES
+    motion_clips: Sequence[int],  # which clips
+    speeds: Sequence[int],  # of 'speed'
+) -> None:
+    "ValueError for a disturbance that cannot be."
+    one_of(MOTION_CHANGES, motion=motion)
+    check_chosen(
+        clips, "motion", motion, motion_clips, "how motion is disturbed and in which clips"
+    )
+    if motion != "speed":
+        return
+    if len(speeds) != 2 or speeds[0] == speeds[1]:
+        raise ValueError(f"speeds={tuple(speeds)}: give two different ones, such as (1, 2).")
+    for n in speeds:
+        positive(speed=n)
+
+
+def _reordered(
+    clip: np.ndarray,  # (T,) frame numbers
+    motion: str,  # 'reverse' or 'shuffle'
+    rng: Generator,
+) -> np.ndarray:  # (T,) in another order
+    order = np.arange(len(clip))
+    changed = rng.permutation(len(clip)) if motion == "shuffle" else order[::-1]
+    if (changed == order).all():
+        changed = np.roll(changed, 1)
+    return clip[changed]
 
 
 def random_clips(
@@ -59,27 +98,27 @@ def random_clips(
     positive(frames=frames, clips=clips, length=length, stride=stride)
     one_of(PADS, pad=pad)
     one_of(LASTS, last=last)
-    one_of(MOTION_CHANGES, motion=motion)
-    check_chosen(
-        clips, "motion", motion, motion_clips, "how motion is disturbed and in which clips"
-    )
-    if motion == "speed" and (len(speeds) != 2 or speeds[0] == speeds[1]):
-        raise ValueError(f"speeds={tuple(speeds)}: give two different ones, such as (1, 2).")
-    for n in speeds if motion == "speed" else ():
-        positive(speed=n)
-    d, disturbed = np.full(clips, stride), np.isin(np.arange(clips), motion_clips)
+    _check_motion(clips, motion, motion_clips, speeds)
+
+    strides = np.full(clips, stride)
+    disturbed = np.isin(np.arange(clips), motion_clips)
     # a coin: the right speed here
     if motion == "speed":
-        d = d * np.array(speeds)[disturbed ^ rng.integers(2)]
-    starts = frames - length * d if last == "released" else frames - _span(length, d) + 1
+        strides = strides * np.array(speeds)[disturbed ^ rng.integers(2)]
+
+    if last == "released":
+        starts = frames - length * strides
+    else:
+        starts = frames - _span(length, strides) + 1
     # starts of a short video
-    phases = np.full(clips, frames) if pad == "loop" else np.minimum(d, frames)
-    clip = windows(rng.integers(0, np.where(starts > 0, starts, phases)), frames, length, d, pad)
-    for v in disturbed.nonzero()[0] if motion in ("reverse", "shuffle") else ():
-        order = rng.permutation(length) if motion == "shuffle" else np.arange(length)[::-1]
-        unchanged = (order == np.arange(length)).all()
-        clip[v] = clip[v][np.roll(order, 1) if unchanged else order]
-    return clip
+    phases = np.full(clips, frames) if pad == "loop" else np.minimum(strides, frames)
+    start = rng.integers(0, np.where(starts > 0, starts, phases))
+    numbers = windows(start, frames, length, strides, pad)
+
+    if motion in ("reverse", "shuffle"):
+        for v in disturbed.nonzero()[0]:
+            numbers[v] = _reordered(numbers[v], motion, rng)
+    return numbers
 
 # %% ../../nbs/library/sampling.ipynb #3e405698
 def sliding_clips(
@@ -93,9 +132,8 @@ def sliding_clips(
     positive(frames=frames, length=length, stride=stride)
     one_of(PADS, pad=pad)
     step = max(length * stride // 2 - 1, 1)  # half a clip less one, as released (b7)
-    return windows(
-        np.arange(0, max(frames - length * stride, 0) + 1, step), frames, length, stride, pad
-    )
+    start = np.arange(0, max(frames - length * stride, 0) + 1, step)
+    return windows(start, frames, length, stride, pad)
 
 
 def even_clips(
@@ -110,7 +148,10 @@ def even_clips(
     "Clips spread evenly from the first legal start to the last; a single one sits in the middle."
     positive(frames=frames, clips=clips, length=length, stride=stride)
     one_of(PADS, pad=pad)
-    room, gaps = max(frames - _span(length, stride), 0), clips - 1
-    # halves round up
-    start = (2 * room * np.arange(clips) + gaps) // (2 * gaps) if gaps else np.array([room // 2])
+    room = max(frames - _span(length, stride), 0)
+    if clips == 1:
+        start = np.array([room // 2])
+    else:
+        gaps = clips - 1
+        start = (2 * room * np.arange(clips) + gaps) // (2 * gaps)  # halves round up
     return windows(start, frames, length, stride, pad)

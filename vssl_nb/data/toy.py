@@ -10,7 +10,13 @@ __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADI
            'spoiled_videos', 'plan_conflict', 'make_conflict']
 
 # %% ../../nbs/lessons/01_toy.ipynb #f2c80ba8
-import json, math, multiprocessing, os, sys, threading, time
+import json
+import math
+import multiprocessing
+import os
+import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -18,9 +24,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
 import numpy as np
-from .manifest import ManifestError, Row, claim_folder, write
+
+from .manifest import SPLITS, ManifestError, Row, claim_folder, write
 from .video import VideoError, encode, probe
+from ..files import remove_leftovers
 from ..progress import progress_bar
 
 # %% ../../nbs/lessons/01_toy.ipynb #45ea2ef1
@@ -68,14 +77,14 @@ def draw_take(rng: np.random.Generator) -> Take:
     dot, axis = rng.normal(size=(2, 3))
     slow = rng.choice((-1, 1), 4) / rng.uniform(*SLOW, 4)
     return Take(
-        dot / np.linalg.norm(dot),
-        axis / np.linalg.norm(axis),
-        rng.random(3),
-        slow,
-        rng.uniform(0.5 - WANDER, 0.5 + WANDER, 2),
-        rng.uniform(*PERIOD),
-        rng.uniform(*REACH),
-        int(rng.choice((-1, 1))),
+        dot=dot / np.linalg.norm(dot),
+        axis=axis / np.linalg.norm(axis),
+        dials=rng.random(3),
+        slow=slow,
+        centre=rng.uniform(0.5 - WANDER, 0.5 + WANDER, 2),
+        period=rng.uniform(*PERIOD),
+        reach=rng.uniform(*REACH),
+        turn=int(rng.choice((-1, 1))),
     )
 
 
@@ -100,15 +109,18 @@ def pose(
     # returns: (T, 2) x, y, sides of the frame; (T,) rad; (T,) factor of size
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "Where the sprite is, how it is turned and how large it is: the class says what turns."
-    parts, fast = motion.split("+"), t / take.period
+    parts = motion.split("+")
     if {*parts} - {*MOTIONS}:
         raise ValueError(f"unknown motion {motion!r}; there are {', '.join(MOTIONS)}")
+    fast = t / take.period
+
     dot = rotate(take.dot, take.axis, t * take.slow[0])
-    for part in (p for p in parts if p in AXES):
-        dot = rotate(dot, np.array(AXES[part]), fast)
+    for part in parts:
+        if part in AXES:
+            dot = rotate(dot, np.array(AXES[part]), fast)
     angle, size, hop = (
-        dial + t * slow + fast * take.turn * (which in parts)
-        for dial, slow, which in zip(take.dials, take.slow[1:], ("spin", "pulse", "bounce"))
+        dial + t * slow + fast * take.turn * (name in parts)
+        for dial, slow, name in zip(take.dials, take.slow[1:], ("spin", "pulse", "bounce"))
     )
     place = take.centre + take.reach * dot[:, :2]
     place[:, 1] += HOP * (0.5 - 4 * (hop % 1) * (1 - hop % 1))
@@ -163,20 +175,29 @@ def draw_sprite(
     grey: float = 0.0,  # 0-1: how much of the colours is replaced by GREYS
 ) -> Sprite:
     "Shape, size, colours and texture of a sprite; a dark and a bright end show how it is turned."
-    shape, hue = str(rng.choice(SHAPES)), rng.random()
+    shape = str(rng.choice(SHAPES))
+    hue = rng.random()
     colours = np.stack([tint(rng.uniform(15, 40), 15, hue), tint(rng.uniform(200, 235), 15, hue)])
     colours += grey * (GREYS - colours)
     return Sprite(
         shape,
-        size * rng.uniform(*RADIUS),
-        colours,
-        rng.uniform(0.22, 0.38),
-        2 * np.pi * rng.random(),
+        radius=size * rng.uniform(*RADIUS),
+        colours=colours,
+        stripes=rng.uniform(0.22, 0.38),
+        slant=2 * np.pi * rng.random(),
     )
 
 
 # hue, orientation in turns and waves across the frame of each kind of background
 SCENES = (0.0, 0.0, 1.3), (0.25, 0.25, 1.3), (0.5, 0.0, 4.5), (0.75, 0.25, 4.5)
+
+
+def _flatten(
+    pattern: np.ndarray,  # (S, S)
+) -> np.ndarray:  # (S, S) between -1 and 1, every level equally often
+    "The ranks of a pattern in place of its levels."
+    ranks = pattern.ravel().argsort(kind="stable").argsort().reshape(pattern.shape)
+    return 2 * (ranks / (pattern.size - 1)) - 1
 
 
 def scenery(
@@ -191,34 +212,36 @@ def scenery(
     """A sum of waves along one main orientation: smooth when `contrast` is low, textured when it is
     high.
     """
-    level, hue, way = rng.uniform(70, 150), rng.random(), rng.random() / 2
-    if kind is not None:
-        hue, way = kind, kind / 2
-    if scene is not None:
-        way = 0.125 + 0.25 * (way > 0.25)
+    level = rng.uniform(70, 150)
+    hue = rng.random()
+    orientation = rng.random() / 2  # in turns
     waves = None
-    if scene is not None and scene >= 0:
-        hue, way, waves = SCENES[scene][0] + hue / 8, *SCENES[scene][1:]
-    grid, pattern = 2 * np.pi * np.arange(size) / size, np.zeros((size, size))
+    if kind is not None:
+        hue, orientation = kind, kind / 2
+    if scene is not None:
+        orientation = 0.125 + 0.25 * (orientation > 0.25)
+        if scene >= 0:
+            scene_hue, orientation, waves = SCENES[scene]
+            hue = scene_hue + hue / 8
+
+    grid = 2 * np.pi * np.arange(size) / size
+    pattern = np.zeros((size, size))
     for i in range(4 + round(24 * max(0, contrast - 0.25)) + round(8 * grey)):
-        far, bend = rng.uniform(1, 3.2) + (i >= 4) * rng.uniform(0, size / 6), rng.normal(0, 0.06)
+        # waves across the frame, and how far they are turned from the orientation
+        count = rng.uniform(1, 3.2) + (i >= 4) * rng.uniform(0, size / 6)
+        bend = rng.normal(0, 0.06)
         if waves:
-            far, bend = waves * (0.8 + 0.1 * far), bend / 3
-        start, weight = 2 * np.pi * rng.random(), rng.uniform(0.5, 1)
-        kx, ky = (
-            np.rint(far * np.cos(2 * np.pi * (way + bend))),
-            np.rint(far * np.sin(2 * np.pi * (way + bend))),
-        )
+            count, bend = waves * (0.8 + 0.1 * count), bend / 3
+        start = 2 * np.pi * rng.random()
+        weight = rng.uniform(0.5, 1)
+        kx = np.rint(count * np.cos(2 * np.pi * (orientation + bend)))
+        ky = np.rint(count * np.sin(2 * np.pi * (orientation + bend)))
         pattern += weight * np.cos(kx * grid[None] + ky * grid[:, None] + start)
     pattern *= 127.5 * contrast / max(abs(pattern).max(), 1e-6)
+
     if grey:
-        ranks = pattern.ravel().argsort(kind="stable").argsort().reshape(size, size) / (
-            size * size - 1
-        )
-        level, pattern = (
-            level + grey * (110 - level),
-            pattern + grey * (127.5 * contrast * (2 * ranks - 1) - pattern),
-        )
+        level += grey * (110 - level)
+        pattern += grey * (127.5 * contrast * _flatten(pattern) - pattern)
     return np.clip(tint(level, 25 * (1 - grey), hue) + pattern[..., None], 0, 255)
 
 
@@ -227,16 +250,9 @@ def shift(
     by: np.ndarray,  # (T, 2) x and y in pixels, fractions allowed
 ) -> np.ndarray:  # (T, S, S, C)
     "The same periodic picture, moved: exact for whole pixels, smooth between them."
-    size = len(picture)
-    k = np.fft.fftfreq(size)
-    turn = np.exp(
-        -2j
-        * np.pi
-        * (
-            by[:, None, None, :1] * k[None, None, :, None]
-            + by[:, None, None, 1:] * k[None, :, None, None]
-        )
-    )
+    k = np.fft.fftfreq(len(picture))
+    x, y = by[:, None, None, :1], by[:, None, None, 1:]
+    turn = np.exp(-2j * np.pi * (x * k[None, None, :, None] + y * k[None, :, None, None]))
     return np.fft.ifft2(np.fft.fft2(picture, axes=(0, 1)) * turn, axes=(1, 2)).real
 
 
@@ -249,31 +265,32 @@ def paint(
 ) -> None:
     "Draw a sprite with soft edges of one pixel; only the pixels around it are touched."
     T, S = frames.shape[:2]
-    radius, at = S * sprite.radius * factor, S * place
+    radius = S * sprite.radius * factor
+    centre = S * place
     half = min(int(np.ceil(1.3 * radius.max())) + 1, S // 2)
-    corner = np.floor(at).astype(int) - half
+    corner = np.floor(centre).astype(int) - half
     pixel = corner[:, None] + np.arange(2 * half)[None, :, None]  # (T, P, 2)
-    x, y = (pixel + 0.5 - at[:, None]).transpose(2, 0, 1)
+
+    # places on the sprite, in its radii
+    x, y = (pixel + 0.5 - centre[:, None]).transpose(2, 0, 1)
     c, s, r = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None], radius[:, None, None]
-    u, v = (x[:, None] * c + y[:, :, None] * s) / r, (y[:, :, None] * c - x[:, None] * s) / r
+    u = (x[:, None] * c + y[:, :, None] * s) / r
+    v = (y[:, :, None] * c - x[:, None] * s) / r
+
     cover = np.clip(0.5 - outline(sprite.shape, u, v) * r, 0, 1)[..., None]
-    wave = (
-        0.5
-        + 0.5
-        * np.sin(
-            2 * np.pi * sprite.stripes * (u * np.cos(sprite.slant) + v * np.sin(sprite.slant))
-        )[..., None]
-    )
+    along = u * np.cos(sprite.slant) + v * np.sin(sprite.slant)
+    wave = 0.5 + 0.5 * np.sin(2 * np.pi * sprite.stripes * along)[..., None]
     wave **= sprite.width
     colour = sprite.colours[0] + (sprite.colours[1] - sprite.colours[0]) * wave
+
     t, i, j = np.arange(T)[:, None, None], pixel[:, :, None, 1] % S, pixel[:, None, :, 0] % S
     frames[t, i, j] += cover * (colour - frames[t, i, j])
 
 
-def _rng(
-    purpose: int,  # a stream each
+def _generator(
+    purpose: int,  # one generator each
     seed: int | Sequence[int],
-    *more: int,  # also a stream per take
+    *more: int,  # also one per take
 ) -> np.random.Generator:
     seed = [seed] if isinstance(seed, int) else list(seed)
     if min(seed) < 0:
@@ -311,6 +328,24 @@ SPOILS = ("noise", "cut", "still")
 NOISE = 120.0  # standard deviation, in levels of 255
 
 # %% ../../nbs/lessons/01_toy.ipynb #436ae511
+def _add_distractor(
+    x: np.ndarray,  # (T, S, S, 3) float, drawn over in place
+    source: np.random.Generator,  # of the sprite
+    take: np.random.Generator,  # of its way
+    t: np.ndarray,  # (T,) frame numbers
+    moved: np.ndarray,  # (T, 2) of the camera, in sides of the frame
+    grey: float,  # see `video`
+) -> None:
+    "A smaller sprite that crosses the frame on a straight line."
+    sprite = draw_sprite(source, 0.6, grey)
+    direction = 2 * np.pi * take.random()
+    speed = take.uniform(0.01, 0.03)
+    way = np.array([np.cos(direction), np.sin(direction)])
+    line = take.random(2) + speed * t[:, None] * way
+    angle = np.full(len(t), 2 * np.pi * take.random())
+    paint(x, sprite, line + moved, angle, np.ones(len(t)))
+
+
 def video(
     motion: str,  # what moves, see `pose`: the class
     seed: int | Sequence[int],  # the source: same seed = same background and sprite
@@ -335,33 +370,25 @@ def video(
     other: dict[str, Any] | None = None,  # arguments of the video that comes after the cut
 ) -> np.ndarray:  # (T, size, size, 3) uint8
     "One toy video, the same for the same arguments."
-    source, now = _rng(1, seed), _rng(2, seed, take)
-    sprite, taken = replace(draw_sprite(source, grey=grey), **look or {}), draw_take(now)
-    taken = replace(taken, period=pace * taken.period, turn=turn or taken.turn)
-    ground = scenery(source, size, contrast, background, scene, grey)
-    way, times = 2 * np.pi * now.random(), np.arange(frames) if at is None else np.asarray(at)
+    of_source, of_take = _generator(1, seed), _generator(2, seed, take)
+    sprite = replace(draw_sprite(of_source, grey=grey), **look or {})
+    drawn = draw_take(of_take)
+    drawn = replace(drawn, period=pace * drawn.period, turn=turn or drawn.turn)
+    ground = scenery(of_source, size, contrast, background, scene, grey)
+    direction = 2 * np.pi * of_take.random()
+
+    times = np.arange(frames) if at is None else np.asarray(at)
     t = 0 * times if spoiled == "still" else times
-    moved = drift * t[:, None] * np.array([np.cos(way), np.sin(way)])  # (T, 2) px
+    moved = drift * t[:, None] * np.array([np.cos(direction), np.sin(direction)])  # (T, 2) px
     x = shift(ground, moved) if drift else np.repeat(ground[None], len(t), 0)
     for i in range(distractors):
-        source, now = _rng(3, seed, i), _rng(4, seed, i, take)
-        smaller, way, speed = (
-            draw_sprite(source, 0.6, grey),
-            2 * np.pi * now.random(),
-            now.uniform(0.01, 0.03),
-        )
-        line = now.random(2) + speed * t[:, None] * np.array([np.cos(way), np.sin(way)])
-        paint(
-            x,
-            smaller,
-            line + moved / size,
-            np.full(len(t), 2 * np.pi * now.random()),
-            np.ones(len(t)),
-        )
-    place, angle, factor = pose(motion, taken, t)
+        of_distractor, of_way = _generator(3, seed, i), _generator(4, seed, i, take)
+        _add_distractor(x, of_distractor, of_way, t, moved / size, grey)
+    place, angle, factor = pose(motion, drawn, t)
     paint(x, sprite, place + moved / size, angle, factor)
+
     if spoiled == "noise":
-        x += [NOISE * _rng(9, seed, take, int(i)).normal(size=x.shape[1:]) for i in times]
+        x += [NOISE * _generator(9, seed, take, int(i)).normal(size=x.shape[1:]) for i in times]
     x = np.clip(x, 0, 255).round().astype(np.uint8)
     late = times >= frames // 2
     if spoiled == "cut" and late.any():
@@ -399,82 +426,93 @@ LETTERS = dict(
 )  # in the names of files
 
 
+def _settings_in_names(
+    settings: dict[str, Any],  # of DEFAULTS, and the seed
+) -> str:  # such as 's0c0.5'
+    "Other settings give other names, and another sha256 of the manifest."
+    name = f"s{settings['seed']}"
+    for option, letter in LETTERS.items():
+        value = settings[option]
+        if value != DEFAULTS[option]:
+            name += letter + (value if isinstance(value, str) else f"{value:g}")
+    return name
+
+
 def plan_toy(
     settings: dict,  # of `configure`, which `make` stores in toy.json
 ) -> list[tuple[Row, dict]]:  # row of the manifest, arguments of `video`
     "Every video of a dataset, before any is drawn."
     settings = DEFAULTS | settings
-    size, seed, jobs = Size(**settings["shape"]), settings["seed"], []
-    # so that other settings give other names, and another sha256 of the manifest
-    made = f"s{seed}" + "".join(
-        short + (value if isinstance(value, str) else f"{value:g}")
-        for k, short in LETTERS.items()
-        if (value := settings[k]) != DEFAULTS[k]
-    )
-    scenery = {k: settings[k] for k in ("contrast", "drift", "distractors", "grey")}
+    size, seed = Size(**settings["shape"]), settings["seed"]
+    prefix = _settings_in_names(settings)
+    scenery = {name: settings[name] for name in ("contrast", "drift", "distractors", "grey")}
     classes = CLASS_TABLES[settings["classes"]]
-    one_split = any(settings[k] for k in ("bias", "spoiled", "spoiled_test"))
-    for c, (label, kind) in enumerate(classes.items()):
+    one_split = any(settings[name] for name in ("bias", "spoiled", "spoiled_test"))
+
+    jobs: list[tuple[Row, dict]] = []
+    for c, (label, fixed) in enumerate(classes.items()):
         for g in range(size.sources):
             tests = [g % FOLDS == (0 if one_split else k) for k in range(3)]
-            parts = ["test" if test else "train" for test in tests]
-            rng = _rng(5, (seed, c, g))
+            splits = {name: "test" if test else "train" for name, test in zip(SPLITS, tests)}
+            source = (seed, c, g)
+
+            rng = _generator(5, source)
             biased = rng.random() < settings["bias"] and not tests[0]
-            tied = (c + rng.uniform(0.25, 0.75)) / len(classes) if biased else None
-            rng = _rng(6, (seed, c, g))
-            true, any_class = rng.random() < settings["looks"], rng.integers(len(classes))
+            background = (c + rng.uniform(0.25, 0.75)) / len(classes) if biased else None
+            rng = _generator(6, source)
+            true = rng.random() < settings["looks"]
+            any_class = rng.integers(len(classes))
             look = {"look": LOOKS[c if true else any_class]} if settings["looks"] else {}
+
             for take in range(size.takes):
-                name = f"{label}/{made}g{g + 1:03}"
+                name = f"{label}/{prefix}g{g + 1:03}"
                 row = Row(
                     f"{name}_t{take + 1:02}.mp4",
                     label,
                     name,
-                    parts[0],
-                    parts[1],
-                    parts[2],
+                    **splits,
                     frames=size.frames,
                     fps=FPS,
                     width=size.side,
                     height=size.side,
                 )
-                motion = MOTIONS[_rng(7, (seed, c, g), take).integers(len(MOTIONS))]
-                jobs.append(
-                    (
-                        row,
-                        dict(
-                            motion=motion,
-                            seed=(seed, c, g),
-                            take=take,
-                            frames=size.frames,
-                            size=size.side,
-                            background=tied,
-                            **scenery,
-                        )
-                        | look
-                        | kind,
-                    )
+                number = _generator(7, source, take).integers(len(MOTIONS))
+                arguments = dict(
+                    motion=MOTIONS[number],
+                    seed=source,
+                    take=take,
+                    frames=size.frames,
+                    size=size.side,
+                    background=background,
                 )
-    _spoil(jobs, "train", settings["spoiled"], _rng(8, seed, 0))
-    _spoil(jobs, "test", settings["spoiled_test"], _rng(8, seed, 1))
+                jobs.append((row, arguments | scenery | look | fixed))
+    _spoil(jobs, "train", settings["spoiled"], _generator(8, seed, 0))
+    _spoil(jobs, "test", settings["spoiled_test"], _generator(8, seed, 1))
     return jobs
 
 
-def _spoil(jobs: list[tuple[Row, dict]], part: str, share: float, rng: np.random.Generator) -> None:
+def _spoil(
+    jobs: list[tuple[Row, dict]],  # of `plan_toy`; changed in place
+    part: str,  # train or test
+    share: float,  # of its videos
+    rng: np.random.Generator,
+) -> None:
     "Spoil a share of the videos of a part, in equal parts by each of SPOILS."
     rows = [i for i, (row, _) in enumerate(jobs) if row.split1 == part]
     clean = {i: dict(jobs[i][1]) for i in rows}
     for k, i in enumerate(rng.permutation(rows)[: round(share * len(rows))]):
-        jobs[i][1]["spoiled"] = SPOILS[k % len(SPOILS)]
-        others = [j for j in rows if jobs[j][0].label != jobs[i][0].label]
-        if jobs[i][1]["spoiled"] == "cut":
-            jobs[i][1]["other"] = clean[others[rng.integers(len(others))]]
+        row, arguments = jobs[i]
+        arguments["spoiled"] = SPOILS[k % len(SPOILS)]
+        if arguments["spoiled"] == "cut":
+            others = [j for j in rows if jobs[j][0].label != row.label]
+            arguments["other"] = clean[others[rng.integers(len(others))]]
 
 # %% ../../nbs/lessons/01_toy.ipynb #198f769f
 def _write_video(
     file: Path,
-    arguments: dict,
-) -> None:  # draw and write one video, unless it is there already
+    arguments: dict,  # of `video`
+) -> None:
+    "Draw and write one video, unless it is there already."
     try:
         done = file.exists() and probe(file).frames == arguments["frames"]
     except VideoError:
@@ -484,8 +522,10 @@ def _write_video(
 
 
 def _leave_with(
-    parent: int,
-) -> None:  # a worker ends when its parent is gone, killed or not
+    parent: int,  # number of a process
+) -> None:
+    "A worker ends when its parent is gone, killed or not."
+
     def watch():
         while os.getppid() == parent:
             time.sleep(0.5)
@@ -495,14 +535,13 @@ def _leave_with(
 
 
 def _write_videos(
-    jobs: list[tuple[Path, dict]],
+    jobs: list[tuple[Path, dict]],  # arguments of `_write_video`
     workers: int | None,  # None: one per core
-    progress: bool,
+    progress: bool,  # show a bar
 ) -> None:
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    workers = workers or cores
+    if workers is None:
+        affinity = hasattr(os, "sched_getaffinity")
+        workers = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
     with progress_bar(
         total=len(jobs), desc="toy videos", unit="video", disable=not progress
     ) as bar:
@@ -515,8 +554,8 @@ def _write_videos(
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         pool = ProcessPoolExecutor(workers, context, _leave_with, (os.getpid(),))
         try:
-            for one in as_completed([pool.submit(_write_video, *job) for job in jobs]):
-                one.result()
+            for written in as_completed([pool.submit(_write_video, *job) for job in jobs]):
+                written.result()
                 bar.update()
         finally:
             pool.shutdown(cancel_futures=True)
@@ -525,7 +564,8 @@ def _write_videos(
 @contextmanager
 def _as_toy_error(
     folder: Path,
-) -> Iterator[None]:  # what stops the writing
+) -> Iterator[None]:
+    "What stops the writing becomes a `ToyError`."
     try:
         yield
     except BrokenProcessPool:
@@ -542,6 +582,35 @@ def _as_toy_error(
         ) from None
 
 
+def _wrong_options(
+    seed: Any,
+    options: dict[str, Any],  # of DEFAULTS
+) -> Iterator[tuple[str, Any, str]]:  # name, value, what it is instead
+    "The options that cannot be, one by one."
+    if not (isinstance(seed, int) and seed >= 0):
+        yield "seed", seed, "a whole number, 0 or larger"
+
+    contrast, drift = options["contrast"], options["drift"]
+    if not (math.isfinite(contrast) and contrast >= 0):
+        yield "contrast", contrast, "0 or larger"
+    if not math.isfinite(drift):
+        yield "drift", drift, "a number of pixels per frame"
+    distractors = options["distractors"]
+    if not (isinstance(distractors, int) and distractors >= 0):
+        yield "distractors", distractors, "a whole number, 0 or larger"
+
+    if options["classes"] not in CLASS_TABLES:
+        yield "classes", options["classes"], f"one of {', '.join(CLASS_TABLES)}"
+    side = options["side"]
+    if side is not None and (side < 16 or side % 2):
+        yield "side", side, "an even number of pixels, 16 or more; give 32, 64 or 128"
+
+    for name in ("bias", "looks", "grey", "spoiled", "spoiled_test"):
+        if not 0 <= options[name] <= 1:
+            noun = "probability" if name in ("bias", "looks") else "share"
+            yield name, options[name], f"a {noun}, between 0 and 1"
+
+
 def configure(
     size: str = "tiny",  # one of SIZES
     seed: int = 0,  # 0 or larger
@@ -551,71 +620,33 @@ def configure(
     "The settings of a dataset. `ToyError` where one cannot be, or two contradict each other."
     if size not in SIZES:
         raise ToyError(f"unknown size {size!r}; there are {', '.join(SIZES)}")
-    o = DEFAULTS | {k: v for k, v in options.items() if v is not None}
-    shares = {
-        name: 0 <= o[name] <= 1 for name in ("bias", "looks", "grey", "spoiled", "spoiled_test")
-    }
-    for name, value, ok, kind in (
-        ("seed", seed, isinstance(seed, int) and seed >= 0, "a whole number, 0 or larger"),
-        (
-            "contrast",
-            o["contrast"],
-            math.isfinite(o["contrast"]) and o["contrast"] >= 0,
-            "0 or larger",
-        ),
-        ("drift", o["drift"], math.isfinite(o["drift"]), "a number of pixels per frame"),
-        (
-            "distractors",
-            o["distractors"],
-            isinstance(o["distractors"], int) and o["distractors"] >= 0,
-            "a whole number, 0 or larger",
-        ),
-        (
-            "classes",
-            o["classes"],
-            o["classes"] in CLASS_TABLES,
-            f"one of {', '.join(CLASS_TABLES)}",
-        ),
-        (
-            "side",
-            o["side"],
-            o["side"] is None or o["side"] >= 16 and o["side"] % 2 == 0,
-            "an even number of pixels, 16 or more; give 32, 64 or 128",
-        ),
-        *(
-            (
-                name,
-                o[name],
-                ok,
-                f"a {'probability' if name in ('bias', 'looks') else 'share'}, between 0 and 1",
-            )
-            for name, ok in shares.items()
-        ),
-    ):
-        if not ok:
-            raise ToyError(f"{name}={value}: {name} is {kind}")
-    for name, classes in ("looks", "shapes"), ("looks", "scenes"), ("bias", "scenes"):
-        if o[name] and o["classes"] == classes:
+    options = DEFAULTS | {name: value for name, value in options.items() if value is not None}
+    for name, value, instead in _wrong_options(seed, options):
+        raise ToyError(f"{name}={value}: {name} is {instead}")
+    for name, classes in (("looks", "shapes"), ("looks", "scenes"), ("bias", "scenes")):
+        if options[name] and options["classes"] == classes:
             raise ToyError(
-                f"{name}={o[name]:g} with the classes "
-                f"{classes}: there the class itself is seen in one frame; leave {name} out, or "
-                "take the classes "
-                "motions"
+                f"{name}={options[name]:g} with the classes {classes}: there the class itself is "
+                f"seen in one frame; leave {name} out, or take the classes motions"
             )
+
     shape = SIZES[size]
-    most, least = (
-        shape.sources * len(MOTIONS) // len(CLASS_TABLES[o["classes"]]),
-        min(8, shape.sources),
-    )
-    shape = replace(shape, sources=max(most, least), side=o["side"] or shape.side)
-    if shape.side == SIZES[size].side:
-        o["side"] = None
-    first = {k: type(v)(o[k]) for k, v in DEFAULTS.items() if k not in WORLD}
-    return (
-        dict(drawing=DRAWING, size=size, shape=asdict(shape), seed=seed)
-        | first
-        | {k: o[k] for k in WORLD if o[k] != WORLD[k]}
-    )
+    # more classes have fewer sources each, but at least eight where the size has as many
+    sources = shape.sources * len(MOTIONS) // len(CLASS_TABLES[options["classes"]])
+    sources = max(sources, min(8, shape.sources))
+    side = options["side"] or shape.side
+    if side == shape.side:
+        options["side"] = None
+    shape = replace(shape, sources=sources, side=side)
+
+    settings = dict(drawing=DRAWING, size=size, shape=asdict(shape), seed=seed)
+    for name, default in DEFAULTS.items():
+        if name not in WORLD:
+            settings[name] = type(default)(options[name])
+    for name, default in WORLD.items():
+        if options[name] != default:
+            settings[name] = options[name]
+    return settings
 
 
 def make(
@@ -657,33 +688,31 @@ def make(
         side=side,
     )
     folder = Path(folder)
-    jobs, manifest = plan_toy(settings), folder / "manifest.csv"
+    manifest = folder / "manifest.csv"
+    rows, arguments = zip(*plan_toy(settings))
+    files = [folder / row.video for row in rows]
     with _as_toy_error(folder):
         claim_folder(folder / "toy.json", settings, ToyError, "give another folder")
-        if manifest.exists() and all((folder / row.video).exists() for row, _ in jobs):
+        if manifest.exists() and all(file.exists() for file in files):
             return manifest
         for label in CLASS_TABLES[classes]:
             (folder / label).mkdir(exist_ok=True)
-        for part in folder.glob("*/.*.mp4"):
-            part.unlink()  # what a killed call left behind
-        _write_videos(
-            [(folder / row.video, arguments) for row, arguments in jobs], workers, progress
-        )
-        return write(manifest, [row for row, _ in jobs])
+        remove_leftovers(folder)
+        _write_videos([*zip(files, arguments)], workers, progress)
+        return write(manifest, rows)
 
 
-def _drawn(
-    folder: Path,
-) -> tuple[dict, list[tuple[Row, dict]]]:  # settings and plan of videos that are there
+def _read_plan(
+    folder: Path,  # that `make` has written
+) -> tuple[dict, list[tuple[Row, dict]]]:  # settings and plan of the videos that are there
+    "ToyError where there are none."
     try:
         settings = json.loads((folder / "toy.json").read_text(encoding="utf-8"))
         return settings, plan_toy(settings)
     except (OSError, ValueError, LookupError, TypeError):
         raise ToyError(
-            f"{folder}: has no toy.json of toy "
-            "videos, and only toy videos can be drawn again; name videos that vssl-nb toy wrote, "
-            "or a run that "
-            "was trained on them"
+            f"{folder}: has no toy.json of toy videos, and only toy videos can be drawn again; "
+            "name videos that vssl-nb toy wrote, or a run that was trained on them"
         ) from None
 
 
@@ -694,22 +723,19 @@ def spoiled_videos(
 
     `ToyError`.
     """
-    jobs = _drawn(Path(folder))[1]
+    _, jobs = _read_plan(Path(folder))
     return {row.video: arguments["spoiled"] for row, arguments in jobs if "spoiled" in arguments}
 
 # %% ../../nbs/lessons/01_toy.ipynb #c0f11c02
 CONFLICT = ".conflict"  # folder of the queries, beside manifest.csv
 
 
-def _in_parts(
+def _with_parts(
     row: Row,
-    parts: Mapping[str, str],  # part of a split -> what it becomes
-    **more: Any,
+    parts: Mapping[str, str],  # part of a split -> what it becomes; the others become empty
 ) -> Row:
-    splits: dict[str, Any] = {
-        k: parts.get(getattr(row, k), "") for k in ("split1", "split2", "split3")
-    }
-    return replace(row, **splits, **more)
+    splits: dict[str, Any] = {name: parts.get(getattr(row, name), "") for name in SPLITS}
+    return replace(row, **splits)
 
 
 def plan_conflict(
@@ -719,23 +745,26 @@ def plan_conflict(
     """For each source a query: its sprite and background in a new take, with the motion of another
     class.
     """
-    jobs, table = [], settings.get("classes", "motions")
+    table = settings.get("classes", "motions")
     if table in ("shapes", "scenes"):
         raise ToyError(
-            f"the classes {table} are more than motions, so a scene "
-            "cannot have the motion of another class; take videos with the classes motions"
+            f"the classes {table} are more than motions, so a scene cannot have the motion of "
+            "another class; take videos with the classes motions"
         )
     classes = list(CLASS_TABLES[table].items())
+    jobs = []
     for row, arguments in plan_toy(settings):
-        arguments = {k: v for k, v in arguments.items() if k not in ("spoiled", "other")}
         if arguments["take"]:
             continue
         _, c, g = arguments["seed"]
-        label, kind = classes[(c + 1 + g % (len(classes) - 1)) % len(classes)]
-        query = _in_parts(
-            row, {"train": "test"}, video=f"{CONFLICT}/{row.source}_{label}.mp4", label=label
+        label, fixed = classes[(c + 1 + g % (len(classes) - 1)) % len(classes)]
+        query = replace(
+            _with_parts(row, {"train": "test"}),
+            video=f"{CONFLICT}/{row.source}_{label}.mp4",
+            label=label,
         )
-        jobs.append((query, arguments | kind | dict(take=settings["shape"]["takes"])))
+        clean = {k: v for k, v in arguments.items() if k not in ("spoiled", "other")}
+        jobs.append((query, clean | fixed | {"take": settings["shape"]["takes"]}))
     return jobs
 
 
@@ -748,21 +777,20 @@ def make_conflict(
 ) -> Path:
     "Write queries with the scene of a training source and the motion of another class. `ToyError`."
     folder = Path(folder)
-    settings, rows = _drawn(folder)
-    jobs = plan_conflict(settings)
+    settings, plan = _read_plan(folder)
+    queries, arguments = zip(*plan_conflict(settings))
     if settings.get("drawing") != DRAWING:
         raise ToyError(
-            f"{folder}: these videos were drawn by another "
-            "version of this library, which gives other frames; write them again with vssl-nb toy"
+            f"{folder}: these videos were drawn by another version of this library, which gives "
+            "other frames; write them again with vssl-nb toy"
         )
     manifest = folder / "conflict.csv"
-    if manifest.exists() and all((folder / row.video).exists() for row, _ in jobs):
+    files = [folder / row.video for row in queries]
+    if manifest.exists() and all(file.exists() for file in files):
         return manifest
     with _as_toy_error(folder):
-        for row, _ in jobs:
-            (folder / row.video).parent.mkdir(parents=True, exist_ok=True)
-        _write_videos(
-            [(folder / row.video, arguments) for row, arguments in jobs], workers, progress
-        )
-        kept = [_in_parts(row, {"train": "train"}) for row, _ in rows]
-        return write(manifest, kept + [row for row, _ in jobs])
+        for file in files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        _write_videos([*zip(files, arguments)], workers, progress)
+        kept = [_with_parts(row, {"train": "train"}) for row, _ in plan]
+        return write(manifest, [*kept, *queries])

@@ -7,7 +7,11 @@ __all__ = ['Keyframes', 'VideoError', 'write_frames', 'encode', 'lmdb_entries', 
            'iter_frames', 'transcode']
 
 # %% ../../nbs/library/video.ipynb #5627c7c1
-import io, math, os, stat, threading
+import io
+import math
+import os
+import stat
+import threading
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,12 +20,17 @@ from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from typing import Any
-import av, lmdb, msgpack, torch
+
+import av
 import numpy as np
+import torch
 import torch.nn.functional as F
 from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 from torch import Tensor
+
+from ..extras import require
+from ..files import replacement
 
 # %% ../../nbs/library/video.ipynb #055e63ee
 class VideoError(ValueError):
@@ -44,11 +53,16 @@ class VideoError(ValueError):
 _ONE_THREAD: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
 
 
-def _why(e: Exception) -> str:
+def _reason(e: Exception) -> str:
     return getattr(e, "strerror", None) or str(e) or type(e).__name__
 
 
-def _writable(path: Path, fps: float, crf: int, gop: int | None):
+def _check_writable(
+    path: Path,
+    fps: float,  # frames per second
+    crf: int,  # quality
+    gop: int | None,  # frames from one keyframe to the next
+) -> None:
     "Refuse what cannot become a video before a file is touched."
     if not (math.isfinite(fps) and fps > 0):
         raise VideoError(
@@ -67,20 +81,17 @@ def _writable(path: Path, fps: float, crf: int, gop: int | None):
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, which becomes `path` if the block ends well and disappears if
-    not.
-    """
-    part = path.with_name(f".{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
+def _written_whole(
+    path: Path,  # of the video
+) -> Iterator[Path]:  # where to write
+    "A video that appears when the block ends well. `VideoError`."
     try:
-        yield part
-        os.replace(part, path)
+        with replacement(path, path.suffix) as temporary:
+            yield temporary
     except VideoError:
         raise
     except (av.FFmpegError, OSError, ValueError) as e:
-        raise VideoError(path, f"cannot be written ({_why(e)})") from None
-    finally:
-        part.unlink(missing_ok=True)
+        raise VideoError(path, f"cannot be written ({_reason(e)})") from None
 
 
 def write_frames(
@@ -92,30 +103,41 @@ def write_frames(
     pixels: str = "yuv420p",  # or 'rgb24': nothing is converted
 ) -> int:  # frames written
     "Encode frames in one thread, so that the same frames give the same bytes. What PyAV raises."
-    reformatter, n, first = VideoReformatter(), 0, next(frames, None)
+    first = next(frames, None)
     if first is None:
         return 0
+
+    count = 0
+    reformatter = VideoReformatter()
     with av.open(str(path), "w", options={"fflags": "bitexact"}) as container:
-        stream: Any = container.add_stream(
-            codec, Fraction(fps).limit_denominator(1001), options=dict(options)
-        )
-        stream.height, stream.width, stream.pix_fmt = *first.shape[:2], pixels
+        rate = Fraction(fps).limit_denominator(1001)
+        stream: Any = container.add_stream(codec, rate, options=dict(options))
+        stream.height, stream.width = first.shape[:2]
+        stream.pix_fmt = pixels
         stream.codec_context.thread_count = 1
         if pixels == "yuv420p":
-            # BT.601, limited
-            stream.codec_context.colorspace, stream.codec_context.color_range = 6, 1
-        for n, x in enumerate(chain([first], frames), 1):
+            stream.codec_context.colorspace = 6  # BT.601
+            stream.codec_context.color_range = 1  # limited
+        for x in chain([first], frames):
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(x), format="rgb24")
             if pixels != "rgb24":
                 frame = reformatter.reformat(frame, format=pixels, **_ONE_THREAD)
             container.mux(stream.encode(frame))
+            count += 1
         container.mux(stream.encode())
-    return n
+    return count
 
 
-def _options(crf: int, gop: int | None, **more: str) -> dict[str, str]:
+def _x264_options(
+    crf: int,  # quality
+    gop: int | None,  # frames from one keyframe to the next
+    **more: str,
+) -> dict[str, str]:
     # x264's mbtree reads memory it never wrote (AVX-512), so its bytes vary from run to run
-    return {"crf": str(crf), "mbtree": "0", **({"g": str(gop)} if gop else {}), **more}
+    options = {"crf": str(crf), "mbtree": "0"}
+    if gop:
+        options["g"] = str(gop)
+    return options | more
 
 
 def encode(
@@ -128,10 +150,8 @@ def encode(
     codec: str = "libx264",  # FFmpeg's name of the encoder
 ) -> Path:  # the file
     "Write a video, whole or not at all; the same frames give the same bytes. `VideoError`."
-    path, x = (
-        Path(path),
-        np.asarray(frames.detach().cpu() if isinstance(frames, Tensor) else frames),
-    )
+    path = Path(path)
+    x = np.asarray(frames.detach().cpu() if isinstance(frames, Tensor) else frames)
     if x.ndim != 4 or x.shape[-1] != 3 or x.dtype != np.uint8 or not x.size:
         raise VideoError(
             path,
@@ -144,13 +164,14 @@ def encode(
             f"cannot be written with frames of {x.shape[2]}x{x.shape[1]}; width and "
             "height must be even: crop or pad by one pixel",
         )
-    _writable(path, fps, crf, gop)
-    with _whole(path) as part:
-        write_frames(part, iter(x), fps, codec, _options(crf, gop))
+    _check_writable(path, fps, crf, gop)
+
+    with _written_whole(path) as temporary:
+        write_frames(temporary, iter(x), fps, codec, _x264_options(crf, gop))
     return path
 
 # %% ../../nbs/library/video.ipynb #97836256
-def _check_file(path):
+def _check_file(path: str | os.PathLike) -> None:
     "Refuse what is not a readable file with something in it."
     try:
         info = os.stat(path)
@@ -159,7 +180,7 @@ def _check_file(path):
             path, "there is no such file; check the path and the folder it starts from"
         ) from None
     except (OSError, ValueError) as e:
-        raise VideoError(path, f"cannot be opened ({_why(e)})") from None
+        raise VideoError(path, f"cannot be opened ({_reason(e)})") from None
     if stat.S_ISDIR(info.st_mode):
         raise VideoError(path, "is a folder, not a video file")
     if not stat.S_ISREG(info.st_mode):
@@ -170,54 +191,70 @@ def _check_file(path):
         raise VideoError(path, "may not be read by this user; change its permissions")
 
 
-@contextmanager
-def _open(path, threads: int = 1):
-    "The container and its first video stream that is not cover art."
-    _check_file(path)
+def _container_format(
+    path: str | os.PathLike,
+) -> str | None:  # FFmpeg's name; None: it has to find out
+    "MP4 and AVI name themselves; FFmpeg would try all kinds that it knows, one by one."
     with open(path, "rb", 0) as f:
         head = f.read(12)
-    # MP4 and AVI name themselves; FFmpeg would try all kinds that it knows, one by one
-    kind = "mov" if head[4:8] == b"ftyp" else "avi" if head[:4] + head[8:] == b"RIFFAVI " else None
+    if head[4:8] == b"ftyp":
+        return "mov"
+    if head[:4] + head[8:] == b"RIFFAVI ":
+        return "avi"
+    return None
+
+
+def _video_stream(
+    path: str | os.PathLike,
+    container: Any,
+) -> Any:  # the first video stream that is not cover art
+    "What of a container is the film. `VideoError` where nothing is."
+    kind = container.format.name
+    if kind in ("tty", "hls", "concat", "dash"):
+        raise VideoError(path, "is text, not a video")
+    if kind == "image2" or kind.endswith("_pipe"):
+        raise VideoError(path, "is a picture, not a video")
+
+    cover = av.stream.Disposition.attached_pic
+    films = [stream for stream in container.streams.video if not stream.disposition & cover]
+    if not films:
+        raise VideoError(path, "has no video stream")
+    if films[0].codec_context is None:
+        raise VideoError(path, "is in a format this FFmpeg has no decoder for; re-encode it")
+    return films[0]
+
+
+@contextmanager
+def _open(
+    path: str | os.PathLike,
+    threads: int = 1,  # of the decoder
+) -> Iterator[tuple[Any, Any]]:
+    "The container and its first video stream that is not cover art."
+    _check_file(path)
     # absolute, because 'a:b.mp4' would be a protocol; local files, because a playlist may name a
     # machine
     try:
         container = av.open(
             os.path.abspath(path),
-            format=kind,
+            format=_container_format(path),
             metadata_errors="ignore",
             options={"protocol_whitelist": "file"},
         )
     except (av.FFmpegError, OSError, ValueError) as e:
         raise VideoError(
             path,
-            f"is not a video, or is damaged where it starts or ends ({_why(e)}); copy or "
+            f"is not a video, or is damaged where it starts or ends ({_reason(e)}); copy or "
             "download it again",
         ) from None
     with container:
-        kind = container.format.name
-        if kind in ("tty", "hls", "concat", "dash"):
-            raise VideoError(path, "is text, not a video")
-        if kind == "image2" or kind.endswith("_pipe"):
-            raise VideoError(path, "is a picture, not a video")
-        stream = next(
-            (
-                s
-                for s in container.streams.video
-                if not s.disposition & av.stream.Disposition.attached_pic
-            ),
-            None,
-        )
-        if stream is None:
-            raise VideoError(path, "has no video stream")
-        if stream.codec_context is None:
-            raise VideoError(path, "is in a format this FFmpeg has no decoder for; re-encode it")
+        stream = _video_stream(path, container)
         stream.codec_context.thread_count = threads
         stream.codec_context.thread_type = "AUTO" if threads > 1 else "NONE"
         yield container, stream
 
 
 @dataclass
-class _Seen:
+class _PacketCount:
     "What the packets of a file tell while it is decoded."
 
     pictures: int = 0  # packets of the stream
@@ -231,35 +268,48 @@ class _Seen:
 
     def add(
         self,
-        packet,
+        packet: Any,
         decoded: bool,  # is it of the stream that is decoded?
-    ):
+    ) -> None:
+        "Count one packet."
         if not packet.size:
             return  # the last call, not a packet
         if packet.pts is not None:
-            self.end = max(
-                self.end, float((packet.pts + (packet.duration or 0)) * packet.time_base)
-            )
-        if decoded:
-            self.pictures, self.slots = self.pictures + 1, max(self.slots, 1 + (packet.dts or 0))
-            self.blank += packet.size < 16 or packet.is_discard
-            self.broken += packet.is_corrupt
+            end = (packet.pts + (packet.duration or 0)) * packet.time_base
+            self.end = max(self.end, float(end))
+        if not decoded:
+            return
+        self.pictures += 1
+        self.slots = max(self.slots, 1 + (packet.dts or 0))
+        self.blank += packet.size < 16 or packet.is_discard
+        self.broken += packet.is_corrupt
 
 
-def _frames(path, container, stream, seen: _Seen | None = None) -> Iterator[Any]:
+def _frames(
+    path: str | os.PathLike,
+    container: Any,
+    stream: Any,  # of the container
+    counted: _PacketCount | None = None,  # gets the packets
+) -> Iterator[Any]:
     "The frames that decode, in decode order; damage ends them early, as if the file were shorter."
-    n, first, why = 0, None, ""
+    n = 0
+    size: tuple[int, int] | None = None
+    reason = ""
     try:
-        for packet in container.demux() if seen else container.demux(stream):
+        for packet in container.demux() if counted else container.demux(stream):
             # `stream_index` is 0 in the last packet
-            decoded = not seen or packet.stream.index == stream.index
-            if seen:
-                seen.add(packet, decoded)
-            for frame in packet.decode() if decoded else ():
-                if (frame.width, frame.height) != (first := first or (frame.width, frame.height)):
+            decoded = not counted or packet.stream.index == stream.index
+            if counted:
+                counted.add(packet, decoded)
+            if not decoded:
+                continue
+            for frame in packet.decode():
+                if size is None:
+                    size = frame.width, frame.height
+                if (frame.width, frame.height) != size:
                     raise VideoError(
                         path,
-                        f"changes its size at frame {n} from {first[0]}x{first[1]} to "
+                        f"changes its size at frame {n} from {size[0]}x{size[1]} to "
                         f"{frame.width}x{frame.height}; re-encode it to one size",
                     )
                 yield frame
@@ -267,25 +317,28 @@ def _frames(path, container, stream, seen: _Seen | None = None) -> Iterator[Any]
     except VideoError:
         raise
     except (av.FFmpegError, OSError, ValueError) as e:
-        why = _why(e)
-        if seen:
-            seen.stopped = why
+        reason = _reason(e)
+        if counted:
+            counted.stopped = reason
     if n == 0:
-        raise VideoError(path, "has no frame that can be decoded" + (f" ({why})" if why else ""))
+        cause = f" ({reason})" if reason else ""
+        raise VideoError(path, f"has no frame that can be decoded{cause}")
 
 
-def _is_entry(
-    path,
-) -> bool:  # whether it is the name of an entry of an LMDB, written as a path
+def _is_lmdb_entry(
+    path: str | os.PathLike,
+) -> bool:
+    "Is it the name of an entry of an LMDB, written as a path?"
     return not Path(path).exists() and (Path(path).parent / "data.mdb").is_file()
 
 
 # real path -> the one opening that py-lmdb allows a process
-_opened: dict[str, lmdb.Environment] = {}
+_opened: dict[str, Any] = {}
 _opening = threading.Lock()
 
 
-def _forked():  # a child closes what it inherited and opens its own
+def _close_inherited() -> None:
+    "A forked process closes what it inherited and opens its own."
     global _opening
     _opening = threading.Lock()
     while _opened:
@@ -293,17 +346,22 @@ def _forked():  # a child closes what it inherited and opens its own
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
-def _value(folder, key: str) -> bytes:
+def _lmdb_value(
+    folder: str | os.PathLike,  # holds data.mdb
+    key: str,
+) -> bytes:
+    "What an LMDB has under a key. `VideoError`."
+    lmdb = require("lmdb", "lmdb")
     real = os.path.realpath(folder)
     try:
         with _opening:
             if real not in _opened:
                 _opened[real] = lmdb.open(real, readonly=True, lock=False, readahead=False)
-        with _opened[real].begin() as txn:
-            value = txn.get(key.encode())
+        with _opened[real].begin() as transaction:
+            value = transaction.get(key.encode())
     except lmdb.Error as e:
         raise VideoError(
             Path(folder) / key,
@@ -321,23 +379,32 @@ def lmdb_entries(
     # returns: name, `Class/video` -> (entry, frames as the file lists them)
 ) -> dict[str, tuple[str, int]]:
     "The videos of a released LMDB. `VideoError`."
+    msgpack = require("msgpack", "lmdb")
     try:
         keys, order, lengths = (
-            msgpack.unpackb(_value(folder, k), raw=True)
-            for k in ("__keys__", "__order__", "__vlen__")
+            msgpack.unpackb(_lmdb_value(folder, key), raw=True)
+            for key in ("__keys__", "__order__", "__vlen__")
         )
-        frames = {k.decode(): n for k, n in zip(keys, lengths)}
-        return {name.decode(): (entry := f"{i:09d}", frames[entry]) for i, name in enumerate(order)}
+        frames = {key.decode(): n for key, n in zip(keys, lengths)}
+        entries = {}
+        for i, name in enumerate(order):
+            entry = f"{i:09d}"
+            entries[name.decode()] = (entry, frames[entry])
+        return entries
     except (TypeError, AttributeError, KeyError, ValueError, msgpack.UnpackException) as e:
         raise VideoError(
             folder, f"is not an LMDB as CoCLR released them ({type(e).__name__}: {str(e)[:80]})"
         ) from None
 
 
-def _entry_frames(path, need: set[int] | None) -> Generator[tuple[int, Any], None, None]:
+def _lmdb_frames(
+    path: str | os.PathLike,  # folder of the LMDB / entry
+    need: set[int] | None,  # numbers of frames; None: all
+) -> Generator[tuple[int, Any], None, None]:
     "Number and (H, W, 3) uint8 of each frame of an entry; None for a frame that is not needed."
+    msgpack = require("msgpack", "lmdb")
     unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31 - 1)
-    unpacker.feed(_value(Path(path).parent, Path(path).name))
+    unpacker.feed(_lmdb_value(Path(path).parent, Path(path).name))
     try:
         count = unpacker.read_array_header()
         if not count:
@@ -354,9 +421,9 @@ def _entry_frames(path, need: set[int] | None) -> Generator[tuple[int, Any], Non
 
 
 def _webp_frames(
-    path,
-    need: set[int] | None,
-) -> Generator[tuple[int, Any], None, None]:  # as of `_entry_frames`
+    path: str | os.PathLike,
+    need: set[int] | None,  # numbers of frames; None: all
+) -> Generator[tuple[int, Any], None, None]:  # as of `_lmdb_frames`
     "The pictures of an animated WebP, for which FFmpeg has no decoder."
     _check_file(path)
     try:
@@ -366,24 +433,23 @@ def _webp_frames(
                 raise VideoError(path, "is a picture, not a video")
             for n in range(frames):
                 film.seek(n)
-                yield n, np.array(film.convert("RGB")) if need is None or n in need else None
+                needed = need is None or n in need
+                yield n, np.array(film.convert("RGB")) if needed else None
     except VideoError:
         raise
     except (OSError, ValueError, SyntaxError, EOFError) as e:
-        raise VideoError(path, f"is damaged ({_why(e)}); copy or download it again") from None
+        raise VideoError(path, f"is damaged ({_reason(e)}); copy or download it again") from None
 
 
-def _pictures(
-    path,
+def _picture_reader(
+    path: str | os.PathLike,
 ) -> Any:  # a generator of numbers and frames, or None
     "What reads a file that FFmpeg does not: an entry of an LMDB, or an animated WebP."
-    return (
-        _entry_frames
-        if _is_entry(path)
-        else _webp_frames
-        if str(path).lower().endswith(".webp")
-        else None
-    )
+    if _is_lmdb_entry(path):
+        return _lmdb_frames
+    if str(path).lower().endswith(".webp"):
+        return _webp_frames
+    return None
 
 
 @dataclass(frozen=True)
@@ -405,72 +471,95 @@ class Probe:
 
 
 def _damage(
-    kind: str,
-    seen: _Seen,
-    frames: int,
-    corrupt: int,
-    declared: int,
-    duration: float,
+    kind: str,  # FFmpeg's name of the container
+    counted: _PacketCount,
+    frames: int,  # that decode
+    corrupt: int,  # of them
+    declared: int,  # frames; 0 where the file does not say
+    duration: float,  # s, as declared
 ) -> str:  # '' for none
     "Compare what a file declares with what is in it."
-    stored = max(seen.pictures, seen.slots) if kind == "avi" else seen.pictures
-    damage, of = [], f" of {declared}" if declared else ""
-    if seen.stopped:
-        damage.append(f"stops at frame {frames}{of} ({seen.stopped})")
+    damage = []
+    stored = counted.pictures
+    if kind == "avi":
+        stored = max(stored, counted.slots)
+    if counted.stopped:
+        total = f" of {declared}" if declared else ""
+        damage.append(f"stops at frame {frames}{total} ({counted.stopped})")
     elif stored < declared:
         damage.append(f"holds {stored} of the {declared} frames it declares")
-    if not seen.stopped and declared and (lost := seen.pictures - seen.blank - frames) > 0:
+
+    lost = counted.pictures - counted.blank - frames
+    if not counted.stopped and declared and lost > 0:
         damage.append(f"holds frames that do not decode ({lost})")
     # counts no frames, knows its length
-    if "matroska" in kind and duration - seen.end > max(0.25, 0.02 * duration):
-        damage.append(f"ends after {seen.end:.1f} of {duration:.1f} s")
-    if corrupt or seen.broken:
-        damage.append(f"has damaged frames ({max(corrupt, seen.broken)})")
+    if "matroska" in kind and duration - counted.end > max(0.25, 0.02 * duration):
+        damage.append(f"ends after {counted.end:.1f} of {duration:.1f} s")
+    if corrupt or counted.broken:
+        damage.append(f"has damaged frames ({max(corrupt, counted.broken)})")
     return ", ".join(damage)
 
 
-def _rotation(frame) -> int:
+def _rotation(frame: Any) -> int:
     return round(frame.rotation / 90) % 4 * 90
+
+
+def _probe_pictures(
+    path: str | os.PathLike,
+    read: Any,  # of `_picture_reader`
+) -> Probe:
+    "An entry of an LMDB, or a WebP: no frame rate, and each frame is a keyframe."
+    entry = read is _lmdb_frames
+    frames = 0
+    for n, picture in read(path, {0} if entry else None):
+        if n == 0:
+            h, w = picture.shape[:2]
+        frames += 1
+    return Probe(frames, 0.0, w, h, frames, "jpeg" if entry else "webp", 0, ((0, 0),))
 
 
 def probe(
     path: str | os.PathLike,  # a video file, or an entry of a released LMDB
 ) -> Probe:  # of its first video stream
     "Decode a whole file once: what is really in it. `VideoError`."
-    if read := _pictures(path):  # no frame rate, and each of them is a keyframe
-        for n, picture in read(path, {0} if read is _entry_frames else None):
-            if n == 0:
-                h, w = picture.shape[:2]
-        return Probe(
-            n + 1, 0.0, w, h, n + 1, "jpeg" if read is _entry_frames else "webp", 0, ((0, 0),)
-        )
-    keys, corrupt, seen = list[tuple[int, int]](), 0, _Seen()
+    read = _picture_reader(path)
+    if read:
+        return _probe_pictures(path, read)
+
+    keyframes: list[tuple[int, int]] = []
+    frames = corrupt = 0
+    counted = _PacketCount()
     with _open(path) as (container, stream):
-        for n, frame in enumerate(_frames(path, container, stream, seen)):
+        for frame in _frames(path, container, stream, counted):
             corrupt += frame.is_corrupt
             if frame.key_frame and frame.pts is not None:
-                keys.append((n, frame.pts))
-        if container.format.name == "gif" and n == 0:
+                keyframes.append((frames, frame.pts))
+            frames += 1
+        kind = container.format.name
+        if kind == "gif" and frames == 1:
             raise VideoError(path, "is a picture, not a video")
-        fps, declared = stream.average_rate or stream.guessed_rate or 0, stream.frames
+        fps = stream.average_rate or stream.guessed_rate or 0
+        declared = stream.frames
         codec = stream.codec.canonical_name
-        damage = _damage(
-            container.format.name, seen, n + 1, corrupt, declared, (container.duration or 0) / 1e6
-        )
+        duration = (container.duration or 0) / 1e6
+
+    damage = _damage(kind, counted, frames, corrupt, declared, duration)
     # a damaged file is decoded from its start: what is invented for lost data depends on what came
     # before
     if damage:
-        keys = keys[:1]
+        keyframes = keyframes[:1]
     turn = _rotation(frame)
-    w, h = (frame.height, frame.width) if turn % 180 else (frame.width, frame.height)
-    return Probe(n + 1, float(fps), w, h, declared, codec, turn, tuple(keys), damage)
+    w, h = frame.width, frame.height
+    if turn % 180:
+        w, h = h, w
+    return Probe(frames, float(fps), w, h, declared, codec, turn, tuple(keyframes), damage)
 
 # %% ../../nbs/library/video.ipynb #55b35f87
 _RGB24: Any = av.VideoFormat("rgb24")  # by name, it would be looked up for every frame
 
 
 def _rgb(
-    frame,
+    frame: Any,
     reformatter: VideoReformatter,
 ) -> np.ndarray:  # (H, W, 3) uint8
     "The pixels of a decoded frame, the right way up; a view of its memory where it is not turned."
@@ -479,13 +568,13 @@ def _rgb(
     rgb: Any = reformatter.reformat(
         frame, format=_RGB24, interpolation=Interpolation.POINT, **_ONE_THREAD
     )
-    x = (
-        np.frombuffer(rgb.planes[0], np.uint8)
-        .reshape(rgb.height, -1)[:, : 3 * rgb.width]
-        .reshape(rgb.height, rgb.width, 3)
-    )
+    lines = np.frombuffer(rgb.planes[0], np.uint8).reshape(rgb.height, -1)
+    x = lines[:, : 3 * rgb.width].reshape(rgb.height, rgb.width, 3)
+
     turn = _rotation(frame)
-    return np.ascontiguousarray(np.rot90(x, turn // 90)) if turn else x
+    if turn:
+        return np.ascontiguousarray(np.rot90(x, turn // 90))
+    return x
 
 # %% ../../nbs/library/video.ipynb #abcc2a98
 def crop_resize(
@@ -506,15 +595,15 @@ def crop_resize(
         frames = frames[:, top : top + h, left : left + w]
     if size is None:
         return frames
+
     if len(size) != 2 or min(size) < 1:
         raise ValueError(f"the size {tuple(size)} is not a height and a width of at least 1")
     h, w = (int(v) for v in size)
     if (h, w) == tuple(frames.shape[1:3]):
         return frames
     x = frames.permute(0, 3, 1, 2)  # torch has a fast path for bytes laid out like this
-    return F.interpolate(x, (h, w), mode="bilinear", antialias=True, align_corners=False).permute(
-        0, 2, 3, 1
-    )
+    x = F.interpolate(x, (h, w), mode="bilinear", antialias=True, align_corners=False)
+    return x.permute(0, 2, 3, 1)
 
 # %% ../../nbs/library/video.ipynb #0e5fe0ff
 Keyframes = Sequence[tuple[int, int]]  # frame number and pts of each, as `Probe.keyframes`
@@ -522,13 +611,14 @@ _JUMP = 4  # frames that a jump costs
 
 
 def _runs(
-    need: Sequence[int],
-    marks: Sequence[int],
+    need: Sequence[int],  # frame numbers, ascending
+    marks: Sequence[int],  # of the keyframes, ascending
 ) -> list[tuple[int, int]]:  # first, a keyframe or 0, and last
-    "What to decode for the frames `need`; both are in ascending order."
+    "What to decode for the frames that are needed."
     runs = [(0, -1)]
     for n in need:
-        mark = marks[at - 1] if (at := bisect_right(marks, n)) else 0
+        at = bisect_right(marks, n)
+        mark = marks[at - 1] if at else 0
         if mark - 1 - runs[-1][1] > _JUMP:
             runs.append((mark, n))
         else:
@@ -537,7 +627,11 @@ def _runs(
 
 
 def _jump(
-    path, container, stream, to: int, labels: dict[int, int]
+    path: str | os.PathLike,
+    container: Any,
+    stream: Any,  # of the container
+    to: int,  # number of a keyframe
+    labels: dict[int, int],  # pts -> number of each keyframe
 ) -> Iterator[tuple[int, Any]] | None:
     "(number, frame) from a keyframe at or before `to` on; None where it fails."
     try:
@@ -547,23 +641,31 @@ def _jump(
     except (av.FFmpegError, OSError, ValueError):
         return None
     number = labels.get(head.pts) if head.key_frame else None
-    return None if number is None or number > to else enumerate(chain([head], rest), number)
+    if number is None or number > to:
+        return None
+    return enumerate(chain([head], rest), number)
 
 
-def _numbered(path, need: Sequence[int] | None, keys: Keyframes, threads: int) -> Generator:
-    "(number, frame) of the frames `need`, of all for None, and of those decoded on the way."
-    # two frames with one label: no telling where a jump would lead
+def _numbered(
+    path: str | os.PathLike,
+    need: Sequence[int] | None,  # frame numbers, ascending; None: all
+    keys: Keyframes,  # of the file
+    threads: int,  # of the decoder
+) -> Generator[tuple[int, Any], None, None]:
+    "(number, frame) of the frames that are needed, and of those decoded on the way."
     labels = {pts: n for n, pts in keys}
-    runs = (
-        _runs(need, [n for n, _ in keys] if len(labels) == len(keys) else []) if need else [(0, -1)]
-    )
+    runs = [(0, -1)]
+    if need:
+        # two frames with one label: no telling where a jump would lead
+        distinct = len(labels) == len(keys)
+        runs = _runs(need, [n for n, _ in keys] if distinct else [])
+
     with _open(path, threads) as (container, stream):
         for first, last in runs:
-            numbered = (
-                _jump(path, container, stream, first, labels)
-                if first
-                else enumerate(_frames(path, container, stream))
-            )
+            if first:
+                numbered = _jump(path, container, stream, first, labels)
+            else:
+                numbered = enumerate(_frames(path, container, stream))
             if numbered is None:
                 break
             for n, frame in numbered:
@@ -572,6 +674,7 @@ def _numbered(path, need: Sequence[int] | None, keys: Keyframes, threads: int) -
                     break
         else:
             return
+    # a jump has failed
     with _open(path, threads) as (container, stream):
         yield from enumerate(_frames(path, container, stream))
 
@@ -585,72 +688,108 @@ def decode(
     threads: int = 1,  # of the decoder
 ) -> Tensor:  # (T, H, W, 3) uint8 RGB
     "Exactly the frames asked for, in that order, upright. `VideoError`."
-    want = None if index is None else np.asarray(index)
-    if want is not None and (
-        want.ndim != 1 or not want.size or want.dtype.kind not in "iu" or want.min() < 0
-    ):
+    keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
+    if index is None:
+        return _decode_all(path, keys, threads)
+
+    numbers = np.asarray(index)
+    whole = numbers.ndim == 1 and numbers.size and numbers.dtype.kind in "iu" and numbers.min() >= 0
+    if not whole:
         raise VideoError(
             path, f"cannot give the frames {index}; a list of whole numbers from 0 on is needed"
         )
-    need, at = (None, None) if want is None else np.unique(want, return_inverse=True)
-    keys = seek.keyframes if isinstance(seek, Probe) else seek or ()
-    got = _pick(path, need if need is None else need.tolist(), keys, threads)
-    return got if need is None or np.array_equal(index, need) else got[torch.from_numpy(at)]
+    need, at = np.unique(numbers, return_inverse=True)
+    frames = _decode_some(path, need.tolist(), keys, threads)
+    if np.array_equal(numbers, need):
+        return frames
+    return frames[torch.from_numpy(at)]
 
 
-def _pick(
-    path,
-    need: list[int] | None,
-    keys: Keyframes,
-    threads: int,
-) -> Tensor:  # (len(need), H, W, 3), ascending
-    got, n, reformatter, left = list[np.ndarray](), -1, VideoReformatter(), iter(need or ())
-    read, missing, room = _pictures(path), next(left, None), None
+def _upright(
+    path: str | os.PathLike,
+    need: list[int] | None,  # frame numbers, ascending; None: all
+    keys: Keyframes,  # of the file
+    threads: int,  # of the decoder
+) -> Generator[tuple[int, Any], None, None]:
+    "(number, (H, W, 3) uint8) as of `_numbered`; the pixels may be overwritten by the next."
+    read = _picture_reader(path)
+    if read:
+        yield from read(path, set(need) if need else None)
+        return
+    reformatter = VideoReformatter()
     wanted = set(need) if need else None
-    source = read(path, wanted) if read else _numbered(path, need, keys, threads)
-    with closing(source) as numbered:
+    with closing(_numbered(path, need, keys, threads)) as numbered:
         for n, frame in numbered:
-            # after a jump that failed, all come again
-            if need is not None and n != missing:
+            # those on the way are not converted
+            yield n, _rgb(frame, reformatter) if wanted is None or n in wanted else None
+
+
+def _check_size(
+    path: str | os.PathLike,
+    x: np.ndarray,  # a frame
+    first: np.ndarray,  # the first one
+) -> None:
+    if x.shape != first.shape:
+        raise VideoError(
+            path,
+            f"is not one film: frames of {x.shape[1]}x{x.shape[0]} come after "
+            f"one of {first.shape[1]}x{first.shape[0]}; pack it again",
+        )
+
+
+def _decode_all(
+    path: str | os.PathLike,
+    keys: Keyframes,  # of the file
+    threads: int,  # of the decoder
+) -> Tensor:  # (T, H, W, 3) uint8
+    frames: list[np.ndarray] = []
+    for _, x in _upright(path, None, keys, threads):
+        if frames:
+            _check_size(path, x, frames[0])
+        frames.append(x.copy())
+    return torch.from_numpy(np.stack(frames))
+
+
+def _decode_some(
+    path: str | os.PathLike,
+    need: list[int],  # frame numbers, ascending
+    keys: Keyframes,  # of the file
+    threads: int,  # of the decoder
+) -> Tensor:  # (len(need), H, W, 3) uint8
+    count, last = 0, -1
+    frames = np.empty(0)
+    with closing(_upright(path, need, keys, threads)) as upright:
+        for last, x in upright:
+            # on the way; and after a jump that failed, all come again
+            if last != need[count]:
                 continue
-            x = frame if read else _rgb(frame, reformatter)
-            if got and x.shape != got[0].shape:
-                raise VideoError(
-                    path,
-                    f"is not one film: frames of {x.shape[1]}x{x.shape[0]} come after "
-                    f"one of {got[0].shape[1]}x{got[0].shape[0]}; pack it again",
-                )
-            if need is not None and room is None:
-                room = np.empty((len(need), *x.shape), np.uint8)
-            if room is not None:
-                room[len(got)] = x  # copied to its place while it is warm
-            got.append(x.copy() if room is None else room[len(got)])
-            if need is not None and (missing := next(left, None)) is None:
-                break
-    if missing is None:
-        return torch.from_numpy(np.stack(got) if room is None else room)
-    if keys and not read:
-        return _pick(path, need, (), threads)
-    raise VideoError(
-        path, f"has no frame {(need or [0])[-1]}: {n + 1} frames decode, numbered from 0"
-    )
+            if count:
+                _check_size(path, x, frames[0])
+            else:
+                frames = np.empty((len(need), *x.shape), np.uint8)
+            frames[count] = x  # copied to its place while it is warm
+            count += 1
+            if count == len(need):
+                return torch.from_numpy(frames)
+
+    if keys and not _picture_reader(path):
+        return _decode_some(path, need, (), threads)
+    raise VideoError(path, f"has no frame {need[-1]}: {last + 1} frames decode, numbered from 0")
 
 
 def iter_frames(
     path: str | os.PathLike,  # a video file, or an entry of a released LMDB
 ) -> Generator[np.ndarray, None, None]:  # (H, W, 3) uint8
     "All upright frames, one after the other; only the current one is held in memory. `VideoError`."
-    reformatter = VideoReformatter()
-    if read := _pictures(path):
-        yield from (x for _, x in read(path, None))
-    else:
-        yield from (_rgb(frame, reformatter) for _, frame in _numbered(path, None, (), 1))
+    for _, x in _upright(path, None, (), 1):
+        yield x
 
 # %% ../../nbs/library/video.ipynb #bc0ef90b
 def _copy_frames(
-    path,
-    short_side: int | None,
+    path: str | os.PathLike,
+    short_side: int | None,  # px, at most; None: as it is
 ) -> Iterator[np.ndarray]:  # (h, w, 3) uint8, even, not enlarged
+    "The frames of a copy."
     for x in iter_frames(path):
         H, W = x.shape[:2]
         scale = min(1.0, short_side / min(H, W)) if short_side else 1.0
@@ -679,17 +818,15 @@ def transcode(
         fps = float(stream.average_rate or stream.guessed_rate or 25)
     if out.exists() and out.samefile(path):
         raise VideoError(out, "is the original itself; give the copy another name")
-    _writable(out, fps, crf, gop)
-    with _whole(out) as part:
-        n = write_frames(
-            part,
-            _copy_frames(path, short_side),
-            fps,
-            "libx264",
-            _options(crf, gop, bf="0", sc_threshold="0", keyint_min=str(gop), tune="fastdecode"),
-        )
-        copy = probe(part)
-        if (copy.frames, copy.damage) != (n, ""):
+    _check_writable(out, fps, crf, gop)
+
+    options = _x264_options(
+        crf, gop, bf="0", sc_threshold="0", keyint_min=str(gop), tune="fastdecode"
+    )
+    with _written_whole(out) as temporary:
+        n = write_frames(temporary, _copy_frames(path, short_side), fps, "libx264", options)
+        copy = probe(temporary)
+        if copy.frames != n or copy.damage:
             raise VideoError(
                 out, f"cannot be written ({copy.frames} of {n} frames can be read back)"
             )

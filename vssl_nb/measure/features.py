@@ -33,14 +33,15 @@ from torch.utils.data import Dataset
 import vssl_nb
 from ..training.checkpoints import digest, read_encoder
 from ..files import write_whole
-from ..data.dataset import STREAMS, VideoCache, check_streams, video_cache
+from ..data.dataset import RAW_INPUTS, VideoCache, check_raw_inputs, video_cache
 from ..data.augmentation import centre
 from ..device import send_to
 from ..arguments import one_of
 from ..distributed import DistributedError, gather_objects, on_main, rank, world_size
 from ..training.machine import DTYPES, Loader, Machine, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
-from ..data.views import Views, live_flow, streams, tvl1_live
+from ..data.tvl1 import tvl1_live
+from ..data.views import Views, live_flow, raw_inputs
 from ..data.video import VideoError, probe
 from vssl_nb.measure.protocols import (
     SQUARES,
@@ -194,11 +195,11 @@ def feature_key(
     fields = asdict(protocol) | ({} if protocol.random else {"seed": 0})
     if protocol.gallery == "random":
         fields["gallery"] = _role(part, role)
-    flow = "flow" in streams(view)
+    flow = "flow" in raw_inputs(view)
     # with the defaults, which may change
     options = {
         k: v
-        for k, v in vars(Views((view,), **views)).items()
+        for k, v in Views((view,), **views).settings().items()
         if flow or k not in ("flow_flip", "flow_colour", "live")
     }
 
@@ -235,7 +236,7 @@ class ProtocolClips(Dataset):
         rows: Sequence[int],  # of the manifest
         protocol: Protocol,
         role: str = "query",  # or 'gallery'
-        load: tuple[str, ...] = ("clips",),  # of `clips.STREAMS`
+        load: tuple[str, ...] = ("clips",),  # of `dataset.RAW_INPUTS`
         cache: int | VideoCache = 0,  # MiB of decoded videos to keep, or those kept already
         # of an encoder with crops='processor': (F, H, W, 3) -> (F, 3, h, w)
         prepare: Callable | None = None,
@@ -246,7 +247,10 @@ class ProtocolClips(Dataset):
                 "crops='processor' and "
                 "an encoder with a processor (hf:NAME) go together here; take crops='centre'"
             )
-        self.load, self._videos = check_streams(load, manifest, rows), video_cache(manifest, cache)
+        self.load, self._videos = (
+            check_raw_inputs(load, manifest, rows),
+            video_cache(manifest, cache),
+        )
         flow = not {"flow", "pair"}.isdisjoint(self.load)
         self.numbers = {
             r: clip_frames(protocol, manifest.rows[r].frames, r, role, flow) for r in rows
@@ -459,7 +463,7 @@ def clip_batch(
 
     first = clips[0][0]
     return {
-        k: torch.stack([read(item, k, i) for item, i in clips]) for k in STREAMS if k in first
+        k: torch.stack([read(item, k, i) for item, i in clips]) for k in RAW_INPUTS if k in first
     } | {
         "augment": {
             k: torch.stack([item["augment"][k][i] for item, i in clips]) for k in first["augment"]
@@ -476,7 +480,7 @@ def on_device(item: dict, device: torch.device, live: Callable | None = None) ->
     """An item with its frames on a device, and its flow, where `live` solves for it, once for each
     pair.
     """
-    moved = {k: send_to(v, device) if k in (*STREAMS, "at") else v for k, v in item.items()}
+    moved = {k: send_to(v, device) if k in (*RAW_INPUTS, "at") else v for k, v in item.items()}
     if live is not None and "pair" in moved:
         pair = moved["pair"].transpose(0, 1)[None, None]
         moved["flow"] = live_flow(pair, item["augment"]["box"][:1], live)[0, 0]
@@ -514,14 +518,14 @@ def extract_clips(
     # returns: row, and (n, D) float32 features of its clips (crop by crop) or why not
 ) -> Iterator[tuple[int, Tensor | str]]:
     "The features of all clips, one video after another, in the order of the rows."
-    device, live = _place(machine), views.pop("live", None) if "flow" in streams(view) else None
+    device, live = _place(machine), views.pop("live", None) if "flow" in raw_inputs(view) else None
     if device.type == "cpu":
         keep_memory()
     cache = 0 if machine.workers else machine.cache  # what a worker keeps is lost with it
     # makes the clips
     ready = getattr(encoder, "prepare", None) if protocol.crops == "processor" else None
     data = ProtocolClips(
-        manifest, rows, protocol, role, streams(view, live is not None), cache, ready
+        manifest, rows, protocol, role, raw_inputs(view, live is not None), cache, ready
     )
     see, size = Views((view,), **views | {"live": None}), clips_together(device, protocol, batch)
     items = (
@@ -680,7 +684,7 @@ def extract(
             f"protocol {protocol.name} averages "
             f"{protocol.average} of a classifier; take average='features' to compare features"
         )
-    rows, left = counted(manifest, part, split, protocol, "flow" in streams(view))
+    rows, left = counted(manifest, part, split, protocol, "flow" in raw_inputs(view))
     key = feature_key(
         encoder, manifest, part, split, view, protocol, role, _place(machine), name, batch, **views
     )
@@ -838,7 +842,7 @@ def restrict(
     split: int = 1,
 ) -> Features:
     "Those of a part of a split, as `extract` would make them; ValueError where some are missing."
-    flow = "flow" in streams(features.key.get("view", "rgb"))
+    flow = "flow" in raw_inputs(features.key.get("view", "rgb"))
     rows, left = counted(manifest, part, split, features.protocol, flow)
     if features.key.get("manifest", manifest.sha256) != manifest.sha256:
         raise ValueError(
@@ -939,7 +943,7 @@ def encoder_views(
     """
     flow = flow or about.get("flow", "stored")
     one_of(("stored", "live"), flow=flow)
-    live = {"live": tvl1_live} if flow == "live" and "flow" in streams(about["view"]) else {}
+    live = {"live": tvl1_live} if flow == "live" and "flow" in raw_inputs(about["view"]) else {}
     return {k: about[k] for k in VIEW_OPTIONS if k in about} | live
 
 
@@ -985,7 +989,7 @@ class Preprocess:
         if m.rows[0].status != "ok":
             raise VideoError(video, m.rows[0].status)
         data = ProtocolClips(
-            m, [0], self.protocol, load=streams(see.names[0], "live" in self.views)
+            m, [0], self.protocol, load=raw_inputs(see.names[0], "live" in self.views)
         )
         items = [data[i] for i in range(len(data))]
         if bad := [i["bad"] for i in items if "bad" in i]:

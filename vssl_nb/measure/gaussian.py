@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.manifest import Manifest
-from ..data.views import Views, streams
+from ..data.views import Views, raw_inputs
 from vssl_nb.measure.features import (
     ProtocolClips,
     check_suffix,
@@ -500,7 +500,7 @@ def gaussian_pairs(
     ValueError.
     """
     rows = {
-        (s, part): counted(manifest, part, s, protocol, "flow" in streams(view))[0]
+        (s, part): counted(manifest, part, s, protocol, "flow" in raw_inputs(view))[0]
         for s in splits
         for part in ("test", "train")
     }

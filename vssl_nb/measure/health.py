@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..arguments import one_of, positive
 from ..data.manifest import Manifest, read
 from ..data.toy import make_conflict
-from ..data.views import Views, streams
+from ..data.views import Views, raw_inputs
 from .classify import Linear
 from .features import Features, ProtocolClips, device_of, evaluating, extract
 from .features import on_device, on_its_way, read_items
@@ -224,7 +224,7 @@ class FixedClips:
         self._live = views.pop("live", None)
         self.manifest, self.rows, self.view, self.views = manifest, rows, view, Views(view, **views)
         self._clips = ProtocolClips(
-            manifest, rows, protocol, load=streams(view, self._live is not None)
+            manifest, rows, protocol, load=raw_inputs(view, self._live is not None)
         )
         self._step, self._workers = max(batch // protocol.clips, 1), workers  # videos at a time
         # 'clips' or 'flow' (B, V, T, H, W, 3) uint8, and the `rows` they are of; row -> why it
@@ -701,7 +701,7 @@ def conflict(
 
     `ToyError`, ValueError.
     """
-    if "flow" in streams(view):
+    if "flow" in raw_inputs(view):
         raise ValueError(
             "conflict: the queries have no stored flow; measure an encoder of 'rgb' or 'residual'"
         )

@@ -17,7 +17,8 @@ from ..data.augmentation import find_augmentation
 from ..data.dataset import TrainClips
 from ..data.manifest import Manifest
 from ..data.sampling import random_clips
-from ..data.views import Views, streams, tvl1_live
+from ..data.tvl1 import tvl1_live
+from ..data.views import Views, raw_inputs
 from ..names import load_object
 from ..nets.backbones import BACKBONES, create
 from ..training.loop import (
@@ -103,7 +104,7 @@ class Experiment:
             self.recipe.seed,
             cache=self.machine.cache,
             same=self.recipe.sampling.same,
-            load=self.streams,
+            load=self.raw_inputs,
             groups=dict(further),
         )
 
@@ -137,9 +138,9 @@ class Experiment:
     # -- views
 
     @property
-    def streams(self) -> tuple[str, ...]:
+    def raw_inputs(self) -> tuple[str, ...]:
         "What the loader delivers for the views."
-        return streams(self.recipe.views, flow_is_live(self.recipe))
+        return raw_inputs(self.recipe.views, flow_is_live(self.recipe))
 
     @property
     def view_options(self) -> dict[str, Any]:  # arguments of `Views`, besides its names
@@ -271,7 +272,7 @@ def resolve(
 
 def flow_is_live(recipe: Recipe) -> bool:
     "Is one of its views solved for on the device?"
-    return recipe.flow == "live" and "flow" in streams(recipe.views)
+    return recipe.flow == "live" and "flow" in raw_inputs(recipe.views)
 
 
 def training_device(
@@ -516,7 +517,7 @@ class BlankBatches:
         learning = recipe.learning
         self.clip_sets = {f"_{k}" if k else "": part for k, part in recipe.clip_sets.items()}
         self.draws = {ending: training_draw(part) for ending, part in self.clip_sets.items()}
-        self.streams = experiment.streams
+        self.raw_inputs = experiment.raw_inputs
         self.classes = _sizes(experiment.videos, experiment.rows)["classes"]
         self.batch_sampler = ResumableBatchSampler(
             len(experiment.rows), learning.batch, learning.epochs, recipe.seed, learning.accumulate
@@ -560,7 +561,7 @@ class BlankBatches:
             "flow": (B, V, T, S, S, 3),
             "pair": (B, V, 2, T, S, S),
         }
-        return {name: self.frames(shapes[name]) for name in self.streams}
+        return {name: self.frames(shapes[name]) for name in self.raw_inputs}
 
     def _augment(
         self,

@@ -24,7 +24,7 @@ from ..config import Index, NonNegative, Settings
 from ..data.dataset import VideoCache
 from ..distributed import world_size
 from ..nets.batchnorm import hide_from_compiler
-from ..paths import leave_terminal
+from ..terminal import leave_terminal
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

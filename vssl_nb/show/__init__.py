@@ -1,0 +1,83 @@
+"""Pictures of clips, flow and numbers, and drawings of methods: boxes that learn, arrows, frames
+and queues.
+"""
+
+from .colours import (
+    CLASS_HUES,
+    GREEN,
+    HUES,
+    RED,
+    UNLABELLED,
+    class_colours,
+    flow_colour,
+)
+from .diagrams import (
+    FIXED,
+    INK,
+    LEARNS,
+    NEGATIVE,
+    POSITIVE,
+    SIGNS,
+    Diagram,
+    Spot,
+    arrow,
+    box,
+    cross,
+    crowded,
+    draw_matrix,
+    ends,
+    frames,
+    legend,
+    moco,
+    queue,
+    write_text,
+)
+from .figures import DPI, Picture, bars, curves, gallery, matrix, neighbours, strips
+from .loops import LEVELS, Loop, clips, save_picture, wall
+from .pixels import frames_of, strip
+from .sliders import Slider
+
+__all__ = [
+    "CLASS_HUES",
+    "DPI",
+    "FIXED",
+    "GREEN",
+    "HUES",
+    "INK",
+    "LEARNS",
+    "LEVELS",
+    "NEGATIVE",
+    "POSITIVE",
+    "RED",
+    "SIGNS",
+    "UNLABELLED",
+    "Diagram",
+    "Loop",
+    "Picture",
+    "Slider",
+    "Spot",
+    "arrow",
+    "bars",
+    "box",
+    "class_colours",
+    "clips",
+    "cross",
+    "crowded",
+    "curves",
+    "draw_matrix",
+    "ends",
+    "flow_colour",
+    "frames",
+    "frames_of",
+    "gallery",
+    "legend",
+    "matrix",
+    "moco",
+    "neighbours",
+    "queue",
+    "save_picture",
+    "strip",
+    "strips",
+    "wall",
+    "write_text",
+]
