@@ -21,7 +21,7 @@ SHORT = dict(epochs=1, batch=8, length=4, queue=8, topk=5, test_clips=1, warmup=
 FEW = toy.Size(4, 1, 20, 32)  # half as many toy videos as tiny, of half as many frames
 PROGRAM = f"""
 import sys
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 from vssl_nb.data import toy
 import vssl_nb.papers.reproduce
 toy.SIZES['tiny'] = toy.{FEW}
@@ -34,7 +34,7 @@ if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 SAVING = """
 import sys, time
 from pathlib import Path
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 from vssl_nb.training.machine import stop_signals
 import vssl_nb.papers.reproduce as r
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import warm
-from vssl_nb.app import cli
+from vssl_nb.app import cli, launch
 from vssl_nb.data import manifest, toy
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read, write
 from vssl_nb.methods.recipes import find, from_dict, override
-from vssl_nb.app.own import give_verdict
+from vssl_nb.app.verdict import give_verdict
 from vssl_nb.data.video import encode, probe
 
 QUIET = Machine(device="cpu", progress=False)
@@ -238,7 +238,7 @@ def test_own_videos_keeps_what_was_given_resumes_and_stays_in_its_time(folder, t
         "32",
     ]
     began = time.monotonic()
-    cli.BEGAN = began  # of the process, which began long ago
+    launch.BEGAN = began  # of the process, which began long ago
     code, out, err = call(*run, "--minutes", ".08")
     assert code == 0 and "Verdict" in out and time.monotonic() - began < 60, err
     kept = from_dict(json.loads((tmp_path / "run" / "recipe.json").read_text()))
@@ -321,7 +321,7 @@ def test_the_verdict_of_videos_that_do_not_move(tmp_path):
     for i in range(24):
         coarse = rng.integers(30, 220, (6, 6, 3)).repeat(8, 0).repeat(8, 1).astype(np.uint8)
         encode(tmp_path / "stills" / f"{i}.mp4", np.stack([coarse] * 24))
-    cli.BEGAN = time.monotonic()
+    launch.BEGAN = time.monotonic()
     code, out, err = call(
         "pretrain",
         "own-videos",

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from vssl_nb.app import cli
+from vssl_nb.app import cli, launch
 from vssl_nb.data import manifest, video
 from vssl_nb.training import loop
 
@@ -97,7 +97,7 @@ def holiday(path: Path, clips: list[Path], seconds: float) -> None:
 
 def run(args: list[str], code=0) -> tuple[str, str]:
     "A command in this process; what it printed, and its errors."
-    cli.BEGAN = time.monotonic()  # of the process, which began long ago
+    launch.BEGAN = time.monotonic()  # of the process, which began long ago
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,

@@ -6,7 +6,6 @@ the sentence speaks of an option, or of a file to be brought back, what follows 
 import ast
 import contextlib
 import io
-import csv
 import json
 import re
 import shlex
@@ -758,9 +757,7 @@ ELSEWHERE = {
 
 def messages():
     "The texts of the library that name a command or an option, but for help and docstrings."
-    # of a verdict
-    with (LIBRARY / "runs" / "verdict.csv").open(encoding="utf-8", newline="") as f:
-        texts = {row[-1] for row in csv.reader(f)}
+    texts = set()
     for path in modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         inside = {

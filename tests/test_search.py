@@ -312,7 +312,7 @@ def test_answers_are_those_of_scikit_learn(place):
 
 def test_a_known_query_needs_no_pytorch(place):
     code = (
-        "import sys; from vssl_nb.cli import main; "
+        "import sys; from vssl_nb.app.cli import main; "
         f'assert main(["search", {names(place)[3]!r}, "--data", "my videos"])==0; '
         'assert "torch" not in sys.modules; print("none")'
     )

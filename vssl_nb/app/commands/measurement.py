@@ -444,7 +444,7 @@ class VerdictCommand(RunOptions):
 
     def run(self):
         out = check_measurement(self.folder, self.data, self.out)
-        from ..own import give_verdict
+        from ..verdict import give_verdict
 
         verdict = give_verdict(
             self.folder,
