@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from vssl_nb.app import cli
+from vssl_nb.app.commands.option_groups import changes
+from vssl_nb.app.commands.training import how_to_predict
 from vssl_nb.methods.recipes import METHODS
 from vssl_nb.config import RecipeError
 
@@ -128,16 +130,17 @@ def test_a_recipe_is_found_among_the_options(words):
 def test_values_have_the_types_of_their_fields():
     made = cli.parse(
         "pretrain",
-        "--data x infonce-toy-rgb --area .2 1 --epochs 3 --queue 64 "
-        "--optimizer lars --no-cudnn-benchmark --sampler y".split(),
+        "--data x coclr-toy-rgb-cycle1 --area .2 1 --epochs 3 --queue 64 "
+        "--optimizer lars --no-cudnn-benchmark --init-from z --sampler y".split(),
     )
     assert made.recipe.augment.area == (0.2, 1.0) and made.recipe.learning.epochs == 3
     assert (made.recipe.method.queue, made.recipe.learning.optimizer) == (64, "lars")
-    assert not made.cudnn_benchmark and made.sampler == Path("y")
+    assert not made.cudnn_benchmark
+    assert made.weights() == {"encoder": Path("z"), "sampler": Path("y")}
     assert made.given == {"area", "epochs", "queue", "optimizer"}
     made = cli.parse("predict", "run a.mp4 b.mp4 --top 2 -- --c.mp4".split())
     assert [*map(str, made.videos)] == ["a.mp4", "b.mp4", "--c.mp4"] and made.top == 2
-    assert cli.changes(["epochs=5", "views=(1, 2)", "a-b=true", "c=None", "d=x", "e=[1]"]) == dict(
+    assert changes(["epochs=5", "views=(1, 2)", "a-b=true", "c=None", "d=x", "e=[1]"]) == dict(
         epochs=5, views=(1, 2), a_b=True, c=None, d="x", e=(1,)
     )
 
@@ -180,7 +183,7 @@ def test_what_cannot_be_understood(words, args, capsys):
 
 
 def test_a_command_that_is_suggested_quotes_its_paths():
-    assert cli.how_to_predict(Path("runs/mein lauf")).endswith(
+    assert how_to_predict(Path("runs/mein lauf")).endswith(
         "\nuse it: vssl-nb predict 'runs/mein lauf' VIDEO"
     )
 

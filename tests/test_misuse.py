@@ -73,7 +73,7 @@ def refusal(place, monkeypatch):
         ["retrieve", "run", "--second", "tuned"],
         ["mine", "run", "--mining", "tuned"],
         [*TRAIN, "--init-from", "tuned"],
-        [*TRAIN, "--sampler", "tuned"],
+        ["pretrain", "coclr-toy-rgb-cycle1", "--data", "videos", "--sampler", "tuned"],
         [*TRAIN, "--out", "tuned", "--resume"],
         ["convert", "tuned", "folder"],
         ["convert", "tuned", "x.safetensors"],

@@ -74,7 +74,7 @@ def options_of(
 @cache
 def field_comments(cls: type) -> dict[str, str]:  # field -> text
     "The comments behind the fields of a dataclass and its bases, or above them."
-    comments = {}
+    comments: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if is_dataclass(base):
             source = _source_of(base.__module__)

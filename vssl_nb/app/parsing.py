@@ -149,8 +149,9 @@ def _check_values(
         raise Mistake(f"--device {device}: is not one of auto, cpu, cuda, cuda:1")
 
     for option, (kind, table) in NAMED.items():
-        name = values.get(option)
-        if name and ":" not in name and command != "probe":  # one's own is imported later
+        name = values.get(option) or ""
+        own = ":" in name  # imported later
+        if name and not own and command != "probe":
             known = {row["name"]: row for row in read_lines(table)}
             resolve(name.removesuffix("_held_out"), known, kind)
 

@@ -143,7 +143,7 @@ def filled_cells(
     "Video, column and text of all cells that somebody may have filled in by hand."
     if not manifest.exists():
         return set()
-    cells = set()
+    cells: set[tuple[str, ...]] = set()
     with open(manifest, encoding="utf-8-sig", errors="replace", newline="") as f:
         for row in csv.DictReader(f):
             for column in row.keys() - MEASURED_COLUMNS:

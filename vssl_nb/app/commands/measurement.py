@@ -109,16 +109,17 @@ class Retrieve(EncodingOptions):
     ) -> None:
         "Refuse options that would be ignored. Mistake."
         if self.conflict:
-            kind, ignored = "a conflict", ("view", "name", "out", "second", "splits")
+            kind = "a conflict"
+            ignored = ["view", "name", "out", "second", "splits"]
         elif path.is_dir():
-            kind, ignored = "a run", ("view", "name")
+            kind = "a run"
+            ignored = ["view", "name"]
         elif self.source in RECIPES:
             kind = "a recipe, without training,"
-            ignored = ("view", "name", "second", "protocol", "set", "dtype")
-        elif of_hub(self.source):
-            kind, ignored = "what is no run", ("second", "view")
+            ignored = ["view", "name", "second", "protocol", "set", "dtype"]
         else:
-            kind, ignored = "what is no run", ("second",)
+            kind = "what is no run"
+            ignored = ["second", "view"] if of_hub(self.source) else ["second"]
         for name in ignored:
             if getattr(self, name) != getattr(Retrieve, name):
                 raise Mistake(f"{self.source}: {kind} is measured without --{name}; leave it out")
@@ -364,7 +365,7 @@ class ProbeCommand(EncoderOptions):
             machine=self.machine(),
         )
         print((evaluation.PROBES | evaluation.ATTENTIVE_PROBES)[self.preset])
-        lines = [out / "results.json"]
+        lines: list[Any] = [out / "results.json"]
         if any("classifier" in row for row in rows):
             lines.append(how_to_predict(out))
         print_results(rows, *lines)

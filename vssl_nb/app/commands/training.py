@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from ...config import Index, Positive, Recipe, RecipeError, Seed, refuse_unfit
 from ...methods.recipes import COTRAININGS, METHODS, RECIPES, find, override, to_dict
-from ...methods.recipes.infonce import OWN_VIDEOS
 from ...names import did_you_mean, of_hub
 from ...paths import expect_manifest, expect_run, expect_run_folder, path_missing, read_card
 from .. import launch
@@ -29,6 +28,9 @@ from .option_groups import (
 
 # endings of files as CoCLR, CPR and IIC give them out
 RELEASED = (".tar", ".pth", ".pt")
+
+# the recipe that `own.fit_recipe` fits to a folder, a machine and a time
+FITTED_RECIPE = "own-videos"
 
 
 class Recipes(Command):
@@ -138,7 +140,7 @@ class Pretrain(MachineOptions):
     def run(self):
         out = self.out or Path("runs") / self.recipe.name
         self.check(out)
-        own = self.recipe_name == OWN_VIDEOS
+        own = self.recipe_name == FITTED_RECIPE
         if own and self.dtype is None:
             self.dtype = self.fastest_dtype(out)
         if self.dry_run:
@@ -164,9 +166,9 @@ class Pretrain(MachineOptions):
             released = source.suffix in RELEASED and source.name != "last.pt"
             if not (released and source.is_file()):
                 expect_run(source)
-        if self.minutes is not None and self.recipe_name != OWN_VIDEOS:
+        if self.minutes is not None and self.recipe_name != FITTED_RECIPE:
             raise Mistake(
-                f"--minutes: only {OWN_VIDEOS} is fitted to a time; of {self.recipe_name} give "
+                f"--minutes: only {FITTED_RECIPE} is fitted to a time; of {self.recipe_name} give "
                 "--epochs"
             )
 
@@ -216,7 +218,7 @@ class Pretrain(MachineOptions):
         "Fit the recipe to folder, machine and time, train it, and print the verdict."
         options = self.options()
         if not is_alone():
-            raise Mistake(f"{OWN_VIDEOS}: start it without torchrun")
+            raise Mistake(f"{FITTED_RECIPE}: start it without torchrun")
         from ..own import learn_own_videos
 
         verdict = learn_own_videos(
@@ -241,7 +243,7 @@ class Pretrain(MachineOptions):
 
         recipe = self.recipe
         manifest = read(self.data)  # makes none
-        if not self.resume and self.recipe_name == OWN_VIDEOS:
+        if not self.resume and self.recipe_name == FITTED_RECIPE:
             from ..own import fit_recipe
 
             minutes = self.minutes or 20
