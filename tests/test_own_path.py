@@ -1,5 +1,6 @@
-"""The way of somebody with a folder of videos: a manifest that keeps up with it, a recipe that fits it, a
-verdict that is right, and the commands of the README one after the other."""
+"""The way of somebody with a folder of videos: a manifest that keeps up with it, a recipe that fits
+it, a verdict that is right, and the commands of the README one after the other.
+"""
 
 import contextlib
 import io
@@ -175,9 +176,9 @@ def test_a_folder_without_manifest_or_split_is_trained_on_and_says_so(folder, tm
         "pretrain", "infonce-toy-residual", "--data", folder, "--out", tmp_path / "run", *small
     )
     assert code == 0, err
-    assert "no manifest.csv yet" in err
-    assert "no split is filled, so all 64 readable videos are trained on" in err
-    assert "64 of 64 videos are shorter than a clip (99 frames)" in err
+    assert "manifest.csv" in err
+    assert "no split is filled" in err and "all 64 readable videos" in err
+    assert "64 of 64 videos are shorter" in err and "99 frames" in err
     told = json.loads((tmp_path / "run" / "card.json").read_text())["manifest"]
     assert (told["train"], told["split_filled"], told["shorter_than_a_clip"]) == (64, False, 64)
     again = call("retrieve", tmp_path / "run", "--device", "cpu")
@@ -207,7 +208,7 @@ def test_a_finished_run_takes_more_epochs_and_says_what_that_means(folder, tmp_p
     assert call(*run, "--epochs", "1")[0] == 0
     code, _, err = call(*run, "--epochs", "2", "--resume")
     assert code == 0, err
-    assert "is finished after 1 epochs and goes on to 2; the learning rate, which was 0" in err, err
+    assert "is finished after 1 epochs and goes on to 2" in err, err
     card = json.loads((tmp_path / "run" / "card.json").read_text())
     assert (card["finished"], card["step"], card["extended"]) == (
         True,

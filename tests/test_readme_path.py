@@ -1,9 +1,11 @@
 """The README's section "For your own videos": both blocks, command by command, one after the other.
 
-The commands are read from README.md, so that what is tested is what is promised. What is changed is what they
-cost: `QUICK` and `SMALL`. The videos lie in one folder, and somebody fills in the labels between the blocks,
-or in a folder for each class; of 17 videos the first training is interrupted once. The clips are tiny; of 17
-videos in folders of classes they are real ones, where there are some."""
+The commands are read from README.md, so that what is tested is what is promised. What is changed is
+what they cost: `QUICK` and `SMALL`. The videos lie in one folder, and somebody fills in the labels
+between the blocks, or in a folder for each class; of 17 videos the first training is interrupted
+once. The clips are tiny; of 17 videos in folders of classes they are real ones, where there are
+some.
+"""
 
 import contextlib
 import io

@@ -1,7 +1,9 @@
-"""Every remedy that a message names is followed: the refused command, what its sentence advises, success.
+"""Every remedy that a message names is followed: the refused command, its advice, success.
 
-Commands in backticks are read off the sentence, with names in the place of VIDEO, FOLDER, FILE and RUN. Where
-the sentence speaks of an option, or of a file to be brought back, what follows it stands here by hand."""
+Commands in backticks are read off the sentence, with names in the place of VIDEO, FOLDER, FILE and
+RUN. Where the sentence speaks of an option, or of a file to be brought back, what follows it stands
+here by hand.
+"""
 
 import ast
 import contextlib

@@ -341,6 +341,7 @@ class ProbeCommand(EncoderOptions):
     encoder.
     """
 
+    # clean, coclr: linear, ours and as released; attentive, vjepa: attends to the tokens
     preset: Literal["clean_probe", "coclr_probe", "attentive_probe", "vjepa_probe"] = "clean_probe"
     # none: that of the recipe; several: each, and their mean
     splits: tuple[Annotated[int, "[1, 3]"], ...] = ()
