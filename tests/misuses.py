@@ -1,5 +1,5 @@
-"""Misuses of the command line, as (words of the sentence, arguments): by hand, and from the types of
-options.
+"""Misuses of the command line, as (words of the sentence, arguments): by hand, and from the types
+of options.
 
 A place for them is a folder of files by hand: nothing in it was trained, because all of it is
 refused before.

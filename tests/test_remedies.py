@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from house import LIBRARY, modules
+from house import modules
 
 from vssl_nb.app import cli
 

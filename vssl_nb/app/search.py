@@ -707,10 +707,11 @@ def _encode_queries(
     network, code = encoder.network
     _check_code(index, code, encoder)
     quiet = Machine(**machine | {"workers": 0, "progress": False})
-    features = dict(_features(network, index.key, Spans(table.path, rows), batch, quiet))
-    for i, x in features.items():
+    features: dict[int, np.ndarray] = {}
+    for i, x in _features(network, index.key, Spans(table.path, rows), batch, quiet):
         if isinstance(x, str):
             raise SearchError(f"{queries[i].path}: {x}; search for another video")
+        features[i] = x
     return [features[i] for i in range(len(queries))]
 
 
