@@ -66,13 +66,13 @@ class Derived(Base):
 def test_a_class_has_the_comments_of_its_bases():
     assert field_comments(Derived) == {"first": "of the base", "second": "of the derived class"}
     assert options_of(Derived(first=5))["first"].default == 5
-    assert options_of(Derived, texts=False)["first"].about == ""
+    assert options_of(Derived, texts=False)["first"].help == ""
 
 
 def test_every_option_has_a_text():
     for name, kind in cli.COMMANDS.items():
         for field, option in options_of(kind).items():
-            assert option.about, f"{name} --{field}"
+            assert option.help, f"{name} --{field}"
 
 
 @pytest.mark.parametrize("name, there", [("coclr-toy-rgb-cycle1", True), ("iic-toy", False)])

@@ -40,7 +40,7 @@ class Option(NamedTuple):
 
     kind: Any  # a type annotation
     default: Any  # MISSING: it must be given
-    about: str  # the comment beside it
+    help: str  # the comment beside it
     word: str = ""  # its name in help where it stands without the name of an option
     alias: str = ""  # another name
 
@@ -54,7 +54,7 @@ OptionGroups = Mapping[str, Mapping[str, Option]]
 
 def options_of(
     part: Any,  # a dataclass, or an object of one: its values are the defaults
-    texts: bool = True,  # read the comments, which takes time; False: `about` stays empty
+    texts: bool = True,  # read the comments, which takes time; False: `help` stays empty
 ) -> dict[str, Option]:
     "The fields of a command, or of one part of a recipe, by their names."
     cls = part if isinstance(part, type) else type(part)
@@ -66,8 +66,8 @@ def options_of(
         is_part = is_dataclass(getattr(part, f.name, kinds[f.name]))
         if not f.init or is_part:
             continue
-        about = {"about": comments.get(f.name, "")}
-        options[f.name] = Option(kinds[f.name], default, **about | dict(f.metadata))
+        spelled = {"help": comments.get(f.name, "")} | dict(f.metadata)
+        options[f.name] = Option(kinds[f.name], default, **spelled)
     return options
 
 
@@ -213,7 +213,7 @@ def make_parser(
         group = parser.add_argument_group(title)
         for name, option in options.items():
             if option.word:
-                parser.add_argument_group(option.word, option.about)
+                parser.add_argument_group(option.word, option.help)
             else:
                 _add_option(group, name, option)
     return parser
@@ -246,8 +246,8 @@ def _add_option(
     names = [f"--{dashed(name)}"]
     if option.alias:
         names.append(option.alias)
-    about = f"{option.about} ({shown})".replace("%", "%%")
-    group.add_argument(*names, dest=name, help=about, **typed)
+    text = f"{option.help} ({shown})".replace("%", "%%")
+    group.add_argument(*names, dest=name, help=text, **typed)
 
 
 def split_words(

@@ -78,10 +78,8 @@ def network_options(recipe: Recipe) -> dict[str, Option]:
     options = {}
     for name, view in recipe.networks.items():
         if name != "encoder":
-            about = (
-                f"likewise, of the view {view}, for the {name}: a run folder, or a released file"
-            )
-            options[name] = Option(Path | None, None, about)
+            text = f"likewise, of the view {view}, for the {name}: a run folder, or a released file"
+            options[name] = Option(Path | None, None, text)
     return options
 
 
@@ -150,8 +148,8 @@ def _check_values(
 
     for option, (kind, table) in NAMED.items():
         name = values.get(option) or ""
-        own = ":" in name  # imported later
-        if name and not own and command != "probe":
+        outside = ":" in name  # imported later
+        if name and not outside and command != "probe":
             known = {row["name"]: row for row in read_lines(table)}
             resolve(name.removesuffix("_held_out"), known, kind)
 
@@ -188,7 +186,7 @@ def _check_needed(
     for name, option in options_of(COMMANDS[command]).items():
         if option.default is MISSING and name not in values:
             spelled = option.word or f"--{dashed(name)} {metavar(option.kind)}"
-            missing.append(f"{spelled} ({option.about})")
+            missing.append(f"{spelled} ({option.help})")
     if missing:
         raise Mistake(f"vssl-nb {command} also needs {' and '.join(missing)}")
 
@@ -220,12 +218,10 @@ def help_text(
     args: Sequence[str],  # of the command, without --help
 ) -> str:
     "The options of a command; of `pretrain`, with the numbers of the recipe that is named."
-    if command != "pretrain":
-        recipe, about = None, ""
-    else:
-        recipe = named_recipe(args)
-        about = (
-            f"The defaults are those of {recipe.name}; name another recipe to see those of it.\n\n"
-        )
+    recipe = named_recipe(args) if command == "pretrain" else None
     parser = make_parser(command, COMMANDS[command], option_groups(command, recipe))
-    return about + parser.format_help().rstrip()
+    text = parser.format_help().rstrip()
+    if not recipe:
+        return text
+    head = f"The defaults are those of {recipe.name}; name another recipe to see those of it."
+    return f"{head}\n\n{text}"

@@ -550,13 +550,14 @@ def choose_index(
         view = described.about["view"].replace(":", "-")
         return root / HIDDEN / f"{view}-{sha}", described, clips or DEFAULT_CLIPS
 
-    place, about = _only_index(root, folder)
-    if not (of_hub(about["encoder"]) or Path(about["encoder"]).is_file()):
+    folder, about = _only_index(root, folder)
+    made_with = about["encoder"]
+    if not (of_hub(made_with) or Path(made_with).is_file()):
         raise SearchError(
-            f"{place}: was made with the encoder {about['encoder']}, which is gone; say where it "
-            "is with --encoder"
+            f"{folder}: was made with the encoder {made_with}, which is gone; say where it is "
+            "with --encoder"
         )
-    return place, describe_encoder(about["encoder"]), clips or about["key"]["clips"]
+    return folder, describe_encoder(made_with), clips or about["key"]["clips"]
 
 
 def _only_index(

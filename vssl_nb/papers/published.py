@@ -119,15 +119,15 @@ def markdown(
     shared = []
     if len(lines) > 1:
         shared = [i for i in filled if i > 1 and len({key[i] for key in lines}) == 1]
-    own = [i for i in filled if i not in shared]
+    apart = [i for i in filled if i not in shared]
     columns = list(dict.fromkeys(c for numbers in lines.values() for c in numbers))
 
     table = [
-        [heads[i] for i in own] + columns,
-        [":---"] * len(own) + ["---:"] * len(columns),
+        [heads[i] for i in apart] + columns,
+        [":---"] * len(apart) + ["---:"] * len(columns),
     ]
     for key, numbers in lines.items():
-        cells = [key[i] or "–" for i in own]
+        cells = [key[i] or "–" for i in apart]
         table.append(cells + [numbers.get(c, "–") for c in columns])
     text = "\n".join("| " + " | ".join(cells) + " |" for cells in table)
     if not shared:
@@ -486,9 +486,9 @@ def _measured_cells(
         about_seeds.append("settings chosen on these seeds")
 
     elsewhere = []
-    for place, premise, values in row["others"]:
+    for world, premise, values in row["others"]:
         for link in judge_links(claim, values, claim.meets(premise)):
-            elsewhere.append(f"{place}: {link}{_lacking(claim, premise)}")
+            elsewhere.append(f"{world}: {link}{_lacking(claim, premise)}")
     return {
         "b − a, 95 % interval": "\n".join(intervals),
         "seeds": "; ".join(about_seeds),

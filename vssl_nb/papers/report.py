@@ -332,7 +332,7 @@ def table(
         columns = {c: heading for c, heading in TABLE_COLUMNS.items() if c in filled}
     if form == "csv":
         return _csv(rows, columns)
-    how = _FORMS[form]
+    form_style = _FORMS[form]
     marked = _best(rows, columns) if best else set()
 
     def shown(i, column):
@@ -340,10 +340,10 @@ def table(
         spread = rows[i].get(f"{column}_sd")
         if not _missing(spread):
             text += f" ± {100 * spread:.1f}"
-        text = how.escape(text)
-        return how.best.format(text) if (i, column) in marked else text
+        text = form_style.escape(text)
+        return form_style.best.format(text) if (i, column) in marked else text
 
-    lines = [[how.escape(heading) for heading in columns.values()]]
+    lines = [[form_style.escape(heading) for heading in columns.values()]]
     lines += [[shown(i, column) for column in columns] for i in range(len(rows))]
     return _lay_out(form, lines, [column in NUMBERS for column in columns])
 
@@ -889,13 +889,15 @@ def sheet(
         numbered.append({**line, "notes": ", ".join(numbers)})
 
     text = table(numbered, form, columns, best)
-    how = _FORMS[form]
+    form_style = _FORMS[form]
     lacking = _lacking(lines)
     if lacking:
-        text += how.paragraph.format(how.escape(lacking))
+        text += form_style.paragraph.format(form_style.escape(lacking))
     if notes:
-        items = [how.note.format(how.escape(note), i) for i, note in enumerate(notes, 1)]
-        text += how.notes.format("\n".join(items))
+        items = [
+            form_style.note.format(form_style.escape(note), i) for i, note in enumerate(notes, 1)
+        ]
+        text += form_style.notes.format("\n".join(items))
     return text
 
 

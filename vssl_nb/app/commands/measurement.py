@@ -300,14 +300,14 @@ class Extract(EncoderOptions, WritingOptions):
         table: Path | None,  # a file for the features
     ) -> Path | None:  # the folder that keeps the features; None: nothing does
         "Refuse folders and files that cannot be read or written. `ValueError`."
-        own = results_folder(self.folder)
-        home = own if table else self.out or own
+        usual = results_folder(self.folder)
+        home = usual if table else self.out or usual
         # with a table the features of a run that is read only need no other place
         store = None if table and not os.access(home, os.W_OK) else home / "features"
         check_launch()
         if not of_hub(self.folder):
             check_run(self.folder)
-        if home != own:
+        if home != usual:
             check_results(home)
         elif store:
             expect_writable(store, folder=True)

@@ -121,7 +121,7 @@ class Pretrain(MachineOptions):
     method: str | None = field(
         default=None,
         metadata={
-            "about": "another method for this recipe: "
+            "help": "another method for this recipe: "
             f"{', '.join(METHODS)}, or package.module:Settings of one's own"
         },
     )
@@ -140,13 +140,13 @@ class Pretrain(MachineOptions):
     def run(self):
         out = self.out or Path("runs") / self.recipe.name
         self.check(out)
-        own = self.recipe_name == FITTED_RECIPE
-        if own and self.dtype is None:
+        fitted = self.recipe_name == FITTED_RECIPE
+        if fitted and self.dtype is None:
             self.dtype = self.fastest_dtype(out)
         if self.dry_run:
             if is_first():
                 self.print_forecast(out)
-        elif own:
+        elif fitted:
             self.learn_own_videos(out)
         else:
             self.pretrain(out)
@@ -257,7 +257,7 @@ class Cotrain(MachineOptions):
     the end.
     """
 
-    name: str = field(metadata={"word": "NAME", "about": f"one of {', '.join(COTRAININGS)}"})
+    name: str = field(metadata={"word": "NAME", "help": f"one of {', '.join(COTRAININGS)}"})
     data: Path  # manifest.csv, or the folder that holds it
     out: Path | None = None  # folder; none: runs/<name>
     # fields to change in every phase that has them, such as epochs=5 backbone=small
