@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from step import command, machine  # noqa: E402
 
 from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.app.cli import changes  # noqa: E402
+from vssl_nb.app.commands.option_groups import changes  # noqa: E402
 from vssl_nb.runs.cotraining import cotrain, measure_mining, mining_candidates  # noqa: E402
 from vssl_nb.runs.evaluation import retrieve  # noqa: E402
 from vssl_nb.runs.pretraining import pretrain, read_json  # noqa: E402

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vssl_nb.nets.backbones import create
-from vssl_nb.papers.reproduce import demo
+from vssl_nb.app.demo import demo
 from vssl_nb.runs.evaluation import open_trained, run_features
 from vssl_nb.runs.pretraining import read_weights
 from vssl_nb.runs.experiment import resolve

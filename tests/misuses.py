@@ -1,6 +1,8 @@
-"""Misuses of the command line, as (words of the sentence, arguments): by hand, and from the types of options.
+"""Misuses of the command line, as (words of the sentence, arguments): by hand, and from the types
+of options.
 
-A place for them is a folder of files by hand: nothing in it was trained, because all of it is refused before.
+A place for them is a folder of files by hand: nothing in it was trained, because all of it is
+refused before.
 """
 
 import dataclasses
@@ -252,18 +254,21 @@ BY_HAND = [
         "no recipe 'infonce-toy-rbg'; did you mean 'infonce-toy-rgb'?",
         ["pretrain", "infonce-toy-rbg"],
     ),
-    ("kept: holds a run already; add --resume", [*TRAIN, "--out", "kept"]),
-    ("run: holds a run already; add --resume", [*TRAIN, "--out", "run"]),
-    ("holds a run already; add --resume", ["finetune", "run", "--out", "kept"]),
+    ("--sampler '' is no path", ["pretrain", "coclr-toy-rgb-cycle1", "--sampler", ""]),
+    ("--sampler: has no value", ["pretrain", "coclr-toy-rgb-cycle1", "--sampler"]),
+    ("--sampler is a setting of another method", [*TRAIN, "--sampler", "run"]),
+    ("kept: holds a run already", [*TRAIN, "--out", "kept"]),
+    ("run: holds a run already", [*TRAIN, "--out", "run"]),
+    ("kept: holds a run", ["finetune", "run", "--out", "kept"]),
     ("a.mp4: is a file; choose another --out", [*TRAIN, "--out", "a.mp4"]),
-    ("a.mp4: is a file; choose another --out", ["toy", "a.mp4"]),
-    ("a.mp4: is a file; choose another --out", ["demo", "--out", "a.mp4"]),
-    ("a.mp4: is a file; choose another --out", ["finetune", "run", "--out", "a.mp4"]),
+    ("a.mp4: is a file", ["toy", "a.mp4"]),
+    ("a.mp4: is a file", ["demo", "--out", "a.mp4"]),
+    ("a.mp4: is a file", ["finetune", "run", "--out", "a.mp4"]),
     ("bare: has no video", ["manifest", "bare"]),
     ("notes: has no video", ["manifest", "notes"]),
     ("nowhere: there is no such file or folder", ["manifest", "nowhere"]),
     ("a.mp4: is a file; name the folder", ["manifest", "a.mp4"]),
-    ("a.mp4: is a video; name the folder", ["flow", "a.mp4"]),
+    ("a.mp4: is a video", ["flow", "a.mp4"]),
     ("a.mp4: is a video; name the folder", [*READ["pretrain"], "--data", "a.mp4"]),
     (
         "bare: is a folder without a manifest.csv; make one with",

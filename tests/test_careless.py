@@ -1109,7 +1109,8 @@ def test_a_run_is_measured_without_being_written(workshop, tmp_path, monkeypatch
     assert "%" in done("predict", out, "a.mp4", "--device", "cpu") and done("report", out)
     # a table alone needs no other place
     monkeypatch.setattr(cli.os, "access", lambda path, mode: mode != os.W_OK)
-    monkeypatch.setattr(cli, "expect_writable", lambda path, option="--out", folder=False: None)
+    may_write = "vssl_nb.app.commands.measurement.expect_writable"
+    monkeypatch.setattr(may_write, lambda path, option="--out", folder=False: None)
     done("extract", "run", "--out", tmp_path / "f.npz", *CPU)
     assert (tmp_path / "f.npz").exists() and tree(workshop / "run") == before
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from vssl_nb.app import cli
+from vssl_nb.app.commands.option_groups import changes
+from vssl_nb.app.commands.training import how_to_predict
 from vssl_nb.methods.recipes import METHODS
-from vssl_nb.config import RecipeError
+from vssl_nb.fields import RecipeError
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,7 +54,7 @@ def test_help_comes_at_once():
     "Overview and options need no PyTorch, and the overview 0.3 s of a processor."
     for args in (["--help"], ["pretrain", "--help"], ["recipes", "infonce-toy-rgb"]):
         program = (
-            f"import sys; from vssl_nb.cli import main; main({args!r}); print('torch' in "
+            f"import sys; from vssl_nb.app.cli import main; main({args!r}); print('torch' in "
             "sys.modules)"
         )
         assert python(program).endswith("False")
@@ -63,7 +65,7 @@ def test_help_comes_at_once():
     def seconds():
         begin = spent()
         subprocess.run(
-            [sys.executable, "-m", "vssl_nb.cli", "--help"],
+            [sys.executable, "-m", "vssl_nb.app.cli", "--help"],
             stdout=subprocess.DEVNULL,
             check=True,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -77,7 +79,7 @@ def test_the_first_words_come_after_a_second():
     "Of a command that works longer and prints nothing; not where it was asked to be quiet."
     program = """
 import sys, time
-from vssl_nb import cli
+from vssl_nb.app import cli
 cli.run_command = lambda args: time.sleep(float(args[1]))
 for words in (['toy', '.2'], ['toy', '1.2', '--quiet'], ['toy', '1.2'], ['--help', '0']):
     sys.argv[1:] = words
@@ -128,16 +130,17 @@ def test_a_recipe_is_found_among_the_options(words):
 def test_values_have_the_types_of_their_fields():
     made = cli.parse(
         "pretrain",
-        "--data x infonce-toy-rgb --area .2 1 --epochs 3 --queue 64 "
-        "--optimizer lars --no-cudnn-benchmark --sampler y".split(),
+        "--data x coclr-toy-rgb-cycle1 --area .2 1 --epochs 3 --queue 64 "
+        "--optimizer lars --no-cudnn-benchmark --init-from z --sampler y".split(),
     )
     assert made.recipe.augment.area == (0.2, 1.0) and made.recipe.learning.epochs == 3
     assert (made.recipe.method.queue, made.recipe.learning.optimizer) == (64, "lars")
-    assert not made.cudnn_benchmark and made.sampler == Path("y")
+    assert not made.cudnn_benchmark
+    assert made.weights() == {"encoder": Path("z"), "sampler": Path("y")}
     assert made.given == {"area", "epochs", "queue", "optimizer"}
     made = cli.parse("predict", "run a.mp4 b.mp4 --top 2 -- --c.mp4".split())
     assert [*map(str, made.videos)] == ["a.mp4", "b.mp4", "--c.mp4"] and made.top == 2
-    assert cli.changes(["epochs=5", "views=(1, 2)", "a-b=true", "c=None", "d=x", "e=[1]"]) == dict(
+    assert changes(["epochs=5", "views=(1, 2)", "a-b=true", "c=None", "d=x", "e=[1]"]) == dict(
         epochs=5, views=(1, 2), a_b=True, c=None, d="x", e=(1,)
     )
 
@@ -180,7 +183,7 @@ def test_what_cannot_be_understood(words, args, capsys):
 
 
 def test_a_command_that_is_suggested_quotes_its_paths():
-    assert cli.how_to_predict(Path("runs/mein lauf")).endswith(
+    assert how_to_predict(Path("runs/mein lauf")).endswith(
         "\nuse it: vssl-nb predict 'runs/mein lauf' VIDEO"
     )
 

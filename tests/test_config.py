@@ -11,7 +11,8 @@ import pytest
 from fastcore.test import expect_fail, test_eq as eq
 
 from vssl_nb.methods.recipes import COTRAININGS, RECIPES
-from vssl_nb.config import Phase, RecipeError, TrainingVideos
+from vssl_nb.config import Phase, TrainingVideos
+from vssl_nb.fields import RecipeError
 from vssl_nb.methods.recipes import checked, difference, find, flat_fields, from_dict, override
 from vssl_nb.methods.recipes import refuse_unfit, settings_class, to_dict
 from vssl_nb.fields import Settings, in_words, out_of_range

@@ -11,22 +11,24 @@ import pytest
 
 import warm
 from vssl_nb.data import toy
-from vssl_nb.papers.reproduce import BESIDE, Task, at_once, demo
+from vssl_nb.app.demo import demo
+from vssl_nb.papers.reproduce import TOY_STARTS
+from vssl_nb.papers.tasks import Task, at_once
 from vssl_nb.runs.cotraining import cotraining_phases
 from vssl_nb.training.checkpoints import digest, load
-from vssl_nb.config import RecipeError
+from vssl_nb.fields import RecipeError
 from vssl_nb.training.run_folder import read_json
 
 SHORT = dict(epochs=1, batch=8, length=4, queue=8, topk=5, test_clips=1, warmup=0.5)
 FEW = toy.Size(4, 1, 20, 32)  # half as many toy videos as tiny, of half as many frames
 PROGRAM = f"""
 import sys
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 from vssl_nb.data import toy
-import vssl_nb.papers.reproduce
+import vssl_nb.app.demo
 toy.SIZES['tiny'] = toy.{FEW}
-real = vssl_nb.papers.reproduce.demo
-vssl_nb.papers.reproduce.demo = lambda out, seed: real(out, 'tiny', seed, {SHORT!r}, int(sys.argv.pop()))
+real = vssl_nb.app.demo.demo
+vssl_nb.app.demo.demo = lambda out, seed: real(out, 'tiny', seed, {SHORT!r}, int(sys.argv[2]))
 if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 """
 
@@ -34,9 +36,10 @@ if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 SAVING = """
 import sys, time
 from pathlib import Path
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 from vssl_nb.training.machine import stop_signals
-import vssl_nb.papers.reproduce as r
+import vssl_nb.app.demo
+from vssl_nb.papers.tasks import Task, at_once
 
 def train(folder):
     with stop_signals() as stop:
@@ -45,7 +48,11 @@ def train(folder):
         time.sleep(2) # longer than `vssl-nb` waits before it repeats the signal
         Path(folder, 'saved').touch()
 
-r.demo = lambda out, seed: r.at_once({n: r.Task(train, (f'{out}/{n}',)) for n in 'ab'}, 2, progress=False)
+def two_trainings(out, seed):
+    tasks = {n: Task(train, (f'{out}/{n}',)) for n in 'ab'}
+    at_once(tasks, 2, progress=False)
+
+vssl_nb.app.demo.demo = two_trainings
 if __name__ == '__main__': sys.exit(main(['demo', '--out', sys.argv[1]]))
 """
 
@@ -81,7 +88,7 @@ def alone(tmp_path_factory):
 
 def test_rows_figures_and_page(alone):
     there, _, rows = alone
-    names = [*(r.name for _, r in cotraining_phases("coclr-toy")), *BESIDE]
+    names = [*(r.name for _, r in cotraining_phases("coclr-toy")), *TOY_STARTS]
     assert [r["method"] for r in rows] == [
         "chance",
         "histogram",

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from vssl_nb.config import Augment, RecipeError, Sampling
+from vssl_nb.config import Augment, Sampling
+from vssl_nb.fields import RecipeError
 from vssl_nb.data import augmentation as augment, toy
 from vssl_nb.data.dataset import TrainClips
 from vssl_nb.data.manifest import read

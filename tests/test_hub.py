@@ -21,7 +21,8 @@ from vssl_nb.data import manifest, toy
 from vssl_nb.measure.features import as_manifest, digest, extract
 from vssl_nb.measure.protocols import Protocol, clip_frames, protocol
 from vssl_nb.runs import hub
-from vssl_nb.app import own
+from vssl_nb.app import label_free
+from vssl_nb.app.verdict import give_verdict
 from vssl_nb.runs.evaluation import measure_encoder, open_trained
 from vssl_nb.training.checkpoints import CheckpointError
 from vssl_nb.training.machine import Machine
@@ -374,7 +375,7 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
 def test_a_verdict_takes_clips_and_their_middle_frames(place):
     "Of two networks, of clips of two moments; what it shows is of the same videos."
     t = open_trained(f"hf:{place / 'videomae'}", place / "toy")
-    rows, x = own._encode_foreign(t, 6, QUIET, 60.0)
+    rows, x = label_free.encode_foreign(t, 6, QUIET, 60.0)
     assert sorted(rows) == sorted({*rows} & {*t.manifest.select("train", 1)}) and len(rows) == 6
     assert x["plain"].shape == x["frozen"].shape == (6, 2, 2, 32)
     for network, encoder in enumerate((t.encoder, t.encoder.untrained(0))):
@@ -430,10 +431,8 @@ def test_a_verdict(place, tmp_path, monkeypatch):
 
     found, text = verdict(changed("dinov2", place, collapse), "--out", "here")
     assert found["collapsed"] and "IT HAS COLLAPSED" in text and "size, mean, std" in text
-    assert (
-        own.give_verdict(f"hf:{place / 'videomae'}", place / "toy", QUIET, most=6).numbers["videos"]
-        == 6
-    )
+    few = give_verdict(f"hf:{place / 'videomae'}", place / "toy", QUIET, most=6)
+    assert few.numbers["videos"] == 6
     assert not [*tmp_path.iterdir()], "nothing is kept without a folder"
 
 

@@ -16,7 +16,8 @@ from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.measure.features import VIEW_OPTIONS, encoder_views, open_encoder
 from vssl_nb.methods.recipes import RECIPES
-from vssl_nb.config import RecipeError, TrainingVideos
+from vssl_nb.fields import RecipeError
+from vssl_nb.config import TrainingVideos
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.data.views import Views
 

@@ -29,7 +29,8 @@ METHOD = re.compile(
 NAMED_AFTER_PAPERS = {
     "nets.backbones": "networks",
     "measure.classify": "a protocol",
-    "app.cli": "a protocol",
+    "app.commands.measurement": "a protocol",
+    "app.demo": "rows of its table",
     "runs.released": "files of released code",
 }
 

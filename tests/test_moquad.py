@@ -26,7 +26,8 @@ from vssl_nb.methods.simclr import SimCLR
 from vssl_nb.nets.backbones import create
 from vssl_nb.papers.reproduce import find_rows
 from vssl_nb.methods.recipes import RECIPES, difference
-from vssl_nb.config import RecipeError, TrainingVideos
+from vssl_nb.fields import RecipeError
+from vssl_nb.config import TrainingVideos
 from vssl_nb.methods.recipes import find, override, refuse_unfit
 from vssl_nb.training.loop import loader
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from vssl_nb.data import toy
 from vssl_nb.rng import generator
 from vssl_nb.data.manifest import read
-from vssl_nb.config import RecipeError
+from vssl_nb.fields import RecipeError
 from vssl_nb.methods.recipes import find, from_dict, override, settings_class, to_dict
 from vssl_nb.nets.heads import Projection
 from vssl_nb.runs.trace import dry_run, trace_step

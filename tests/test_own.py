@@ -19,10 +19,11 @@ from vssl_nb.data.manifest import Row, read, write
 from vssl_nb.data.video import encode
 from vssl_nb.measure.health import UNCHANGED, FixedClips, Reordered
 from vssl_nb.measure.protocols import Protocol
-from vssl_nb.config import RecipeError
+from vssl_nb.fields import RecipeError
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import create
-from vssl_nb.app import own
+from vssl_nb.app import label_free, own
+from vssl_nb.app import verdict as verdicts
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine, MachineError
 
@@ -107,8 +108,9 @@ def test_the_view_follows_from_what_moves_and_what_looks_alike(tmp_path):
     assert [(f.videos, f.frames, f.fps, f.side) for f in facts.values()] == [(8, 20, 25.0, 48)] * 3
     views = {}
     for name, f in (*facts.items(), ("one ground", replace(facts["tripod"], similarity=0.9))):
-        choices = own._Choices(find("own-videos"))
-        own._fit_clip(choices, f)
+        choices = own.Choices(find("own-videos"))
+        own.fit_view(choices, f)
+        own.fit_clip(choices, f)
         views[name] = choices["view"]
         assert choices["stride"] * (choices["length"] - 1) + 1 <= 20 and choices["length"] == 16
     assert views == {
@@ -117,15 +119,15 @@ def test_the_view_follows_from_what_moves_and_what_looks_alike(tmp_path):
         "stills": "rgb",
         "one ground": "residual",
     }
-    short = own._Choices(override(find("own-videos"), backbone="tiny"))
-    own._fit_clip(short, replace(facts["places"], frames=5))
+    short = own.Choices(override(find("own-videos"), backbone="tiny"))
+    own.fit_clip(short, replace(facts["places"], frames=5))
     assert (short["length"], short["stride"]) == (5, 1) and "a clip of 5 frames" in short.reasons[
         -1
     ]
     assert "filled up" not in short.reasons[-1]
     for backbone, least in (("tiny", 4), ("small", 8), ("s3d", 5)):
-        short = own._Choices(override(find("own-videos"), backbone=backbone))
-        own._fit_clip(short, replace(facts["places"], frames=3))
+        short = own.Choices(override(find("own-videos"), backbone=backbone))
+        own.fit_clip(short, replace(facts["places"], frames=3))
         assert (short["length"], short["stride"]) == (least, 1)
         assert (
             f"{backbone} takes no clip below {least}: shorter videos are filled up"
@@ -136,8 +138,8 @@ def test_the_view_follows_from_what_moves_and_what_looks_alike(tmp_path):
         with pytest.raises(
             RecipeError, match=f"clips of {least} frames or more; give --length {least}"
         ):
-            own._fit_clip(own._Choices(given, {"length"}), facts["places"])
-        own._fit_clip(own._Choices(override(given, length=least), {"length"}), facts["places"])
+            own.fit_clip(own.Choices(given, {"length"}), facts["places"])
+        own.fit_clip(own.Choices(override(given, length=least), {"length"}), facts["places"])
 
 
 def test_a_folder_with_very_short_videos_is_trained_on(tmp_path):
@@ -153,16 +155,16 @@ def test_a_folder_with_very_short_videos_is_trained_on(tmp_path):
 @pytest.mark.parametrize("gpu", [False, True])
 def test_a_queue_is_no_longer_than_half_of_the_videos(gpu):
     for n in (4, 5, 31, 34, 60, 127, 128, 150, 270, 1000, 240_000):
-        c = own._Choices(find("own-videos"))
-        own._fit_batch(c, n, gpu)
+        c = own.Choices(find("own-videos"))
+        own.fit_batch(c, n, gpu)
         K, B = c["queue"], c["batch"]
         assert 2 * K <= n and (K >= B or K == 0) and K % B == 0 and n // B * B > 0.75 * n, (n, K, B)
         assert c.recipe.method.queue == K and c.recipe.learning.batch == B
     assert (K, B) == (2048, 64 if gpu else 16)
     # how often is an own key among the negatives?
     rng, queue, own_key = np.random.default_rng(0), [], 0
-    c = own._Choices(find("own-videos"))
-    own._fit_batch(c, 270, gpu)
+    c = own.Choices(find("own-videos"))
+    own.fit_batch(c, 270, gpu)
     for _ in range(40):
         for v in rng.permutation(270):
             own_key += v in queue
@@ -257,7 +259,7 @@ def labelled(rows, n):
 def test_a_verdict_of_few_labels_looks_at_all_videos(trained, videos, labels, compared):
     place, rows = trained
     data = write(place / f"{videos} {labels}.csv", labelled(rows, labels)[:videos])
-    verdict = own.give_verdict(place / "run", data, QUIET)
+    verdict = verdicts.give_verdict(place / "run", data, QUIET)
     assert (verdict.numbers["videos"], verdict.numbers["labelled"]) == (videos, labels)
     assert (
         (f"Among {labels} labelled videos" in str(verdict))
@@ -270,14 +272,14 @@ def test_a_verdict_of_few_labels_looks_at_all_videos(trained, videos, labels, co
 def test_labels_are_compared_among_labelled_videos_first(trained):
     place, rows = trained
     data = write(place / "last ten.csv", labelled(rows[::-1], 10)[::-1])
-    verdict = own.give_verdict(place / "run", data, QUIET, most=12)
+    verdict = verdicts.give_verdict(place / "run", data, QUIET, most=12)
     assert verdict.numbers["videos"] == 12 and "Among 10 labelled videos" in str(verdict)
 
 
 def test_unreadable_videos_are_left_out_of_a_verdict_one_by_one(trained):
     place, rows = trained
     gone = [replace(r, video=f"gone/{i}.mp4") for i, r in enumerate(rows[:1])]
-    verdict = own.give_verdict(
+    verdict = verdicts.give_verdict(
         place / "run", write(place / "one gone.csv", gone + rows[1:10]), QUIET
     )
     assert verdict.numbers["videos"] == 9 and verdict.learned != "not measured"
@@ -290,7 +292,7 @@ def test_a_verdict_that_cannot_be_measured_says_so_and_what_to_do(trained):
         (away, "is the disk still there?"),
         (rows[:3] + away[3:5], "3 of 5 training videos can be read"),
     ):
-        verdict = own.give_verdict(place / "run", write(place / "away.csv", some), QUIET)
+        verdict = verdicts.give_verdict(place / "run", write(place / "away.csv", some), QUIET)
         assert verdict.learned == "not measured" and "Nothing is measured: " in str(verdict)
         assert (
             reason in str(verdict) and (place / "run" / "verdict.txt").read_text() == f"{verdict}\n"
@@ -307,11 +309,11 @@ def test_the_error_of_a_worker_becomes_a_sentence(trained, monkeypatch):
     def fails(*args):
         raise RuntimeError("Caught VideoError.\nOriginal Traceback\nVideoError: a.mp4: gone")
 
-    monkeypatch.setattr(own, "_encode_videos", fails)
-    verdict = own.give_verdict(place / "run", place / "all.csv", QUIET)
+    monkeypatch.setattr(verdicts, "encode_videos", fails)
+    verdict = verdicts.give_verdict(place / "run", place / "all.csv", QUIET)
     assert verdict.sentences == ("Nothing is measured: VideoError: a.mp4: gone",)
     with pytest.raises(MachineError):
-        own.give_verdict(place / "run", place / "all.csv", Machine("xpu 9"))
+        verdicts.give_verdict(place / "run", place / "all.csv", Machine("xpu 9"))
 
 
 def test_own_videos_with_one_label_ends_with_a_verdict(trained, tmp_path, monkeypatch, capsys):
@@ -346,10 +348,10 @@ def test_health_of_one_labelled_video_is_left_out_of_any_training(trained, tmp_p
 def test_instance_recall_by_hand():
     q = torch.tensor([[1.0, 0], [0, 1], [-1, -1]])
     k = torch.tensor([[1.0, 0.2], [0.1, 1], [1.0, 0.1]])  # the third went where the first is
-    assert own.instance_recall(q, k).tolist() == [0, 1, 0]
-    assert own.instance_recall(q, q).tolist() == [1, 1, 1]
+    assert label_free.instance_recall(q, k).tolist() == [0, 1, 0]
+    assert label_free.instance_recall(q, q).tolist() == [1, 1, 1]
     # collapsed: all ties, all lost
-    assert own.instance_recall(torch.ones(5, 2), torch.ones(5, 2)).sum() == 0
+    assert label_free.instance_recall(torch.ones(5, 2), torch.ones(5, 2)).sum() == 0
 
 
 def test_colours_explain_similarities_of_colours_and_none_of_noise():
@@ -358,10 +360,10 @@ def test_colours_explain_similarities_of_colours_and_none_of_noise():
     frames = (frames + torch.randint(0, 60, (40, 8, 8, 3), generator=g)).clamp(0, 255).byte()
     bins = (frames.long() // 64 @ torch.tensor([16, 4, 1])).flatten(1)
     hist = torch.stack([torch.bincount(b, minlength=64) for b in bins]).double().sqrt()
-    assert own.explained_by_colours(hist, frames) == pytest.approx(1)
-    assert own.explained_by_colours(torch.randn(40, 8, generator=g), frames) < 0.05
-    assert own.explained_by_colours(torch.ones(40, 8), frames) == 0
-    assert own.explained_by_colours(hist, frames[:1].expand(40, 8, 8, 3)) == 0
+    assert label_free.explained_by_colours(hist, frames) == pytest.approx(1)
+    assert label_free.explained_by_colours(torch.randn(40, 8, generator=g), frames) < 0.05
+    assert label_free.explained_by_colours(torch.ones(40, 8), frames) == 0
+    assert label_free.explained_by_colours(hist, frames[:1].expand(40, 8, 8, 3)) == 0
 
 
 class MeanFrame(nn.Module):
@@ -379,7 +381,7 @@ def test_encoders_of_which_the_need_of_motion_is_known(data):
     fixed = FixedClips(data, data.select("train", 1), "rgb", clip, **UNCHANGED)
 
     def share(encoder):
-        return own.frozen_share(
+        return label_free.frozen_share(
             *(fixed.features(Reordered(encoder, order))[0] for order in ("as-is", "static"))
         )
 
@@ -394,23 +396,23 @@ def test_the_share_of_a_frozen_frame_falls_as_motion_counts_for_more():
         moments = torch.cat([(1 - a) * place, a * motion], 2) + 0.1 * torch.randn(
             60, 2, 16, generator=g
         )
-        return own.frozen_share(moments, torch.cat([(1 - a) * place, 0 * motion], 2))
+        return label_free.frozen_share(moments, torch.cat([(1 - a) * place, 0 * motion], 2))
 
     shares = [share(a) for a in (0.0, 0.3, 0.5, 0.7, 1.0)]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] > 0.95 and shares[-1] == 0 and 0.2 < shares[2] < 0.8
     x = torch.randn(60, 2, 8, generator=g)
     # two moments of a video have nothing to do with one another
-    assert own.frozen_share(x, x) is None
-    assert own.frozen_share(torch.ones(60, 2, 8), torch.ones(60, 2, 8)) is None
+    assert label_free.frozen_share(x, x) is None
+    assert label_free.frozen_share(torch.ones(60, 2, 8), torch.ones(60, 2, 8)) is None
 
     def noisy():
         return place + 0.3 * torch.randn(60, 2, 8, generator=g)
 
-    assert own.frozen_share(noisy(), noisy()) > 0.9
-    assert own.frozen_share(noisy(), torch.randn(60, 2, 8, generator=g)) < 0.1
-    assert own.neighbour_agreement(place[:, 0], place[:, 0]) == 1
-    assert own.neighbour_agreement(place[:, 0], -3 * place[:, 0]) == 1  # each among its own
+    assert label_free.frozen_share(noisy(), noisy()) > 0.9
+    assert label_free.frozen_share(noisy(), torch.randn(60, 2, 8, generator=g)) < 0.1
+    assert label_free.neighbour_agreement(place[:, 0], place[:, 0]) == 1
+    assert label_free.neighbour_agreement(place[:, 0], -3 * place[:, 0]) == 1  # each among its own
 
 
 # words
@@ -493,7 +495,7 @@ LABELS = dict(labelled=60, label_r1=0.5, label_r1_random=0.4, label_chance=0.1)
     ],
 )
 def test_words(changed, words, learned):
-    verdict = own.judge(NUMBERS | changed, "rgb")
+    verdict = verdicts.judge(NUMBERS | changed, "rgb")
     assert words in str(verdict) and verdict.learned == learned, str(verdict)
     assert (
         verdict.collapsed
@@ -507,19 +509,19 @@ def test_copies_are_no_collapse(trained):
     """The same picture has the same feature: nothing can be told, and nothing is wrong with the
     learning rate.
     """
-    copied = own.judge(NUMBERS | dict(distinct=2, std=0.001, rankme=1.0, gain=-0.1), "rgb")
+    copied = verdicts.judge(NUMBERS | dict(distinct=2, std=0.001, rankme=1.0, gain=-0.1), "rgb")
     assert not copied.collapsed and copied.learned == "unclear"
     assert "of 60 videos only 2 differ, and the others are copies" in str(copied)
     assert not {"--lr", "COLLAPSED", "has not collapsed", "--minutes"} & {
         *re.findall(r"--lr|COLLAPSED|has not collapsed|--minutes", str(copied))
     }
-    assert own.judge(NUMBERS | dict(distinct=31, std=0.001), "rgb").collapsed
+    assert verdicts.judge(NUMBERS | dict(distinct=31, std=0.001), "rgb").collapsed
     place, rows = trained
     one = (place / rows[0].video).read_bytes()
     for i in range(8):
         (place / f"copy {i}.mp4").write_bytes(one)
     table = write(place / "copies.csv", [replace(rows[0], video=f"copy {i}.mp4") for i in range(8)])
-    verdict = own.give_verdict(place / "run", table, QUIET)
+    verdict = verdicts.give_verdict(place / "run", table, QUIET)
     assert (verdict.numbers["videos"], verdict.numbers["distinct"], verdict.learned) == (
         8,
         1,
@@ -528,18 +530,18 @@ def test_copies_are_no_collapse(trained):
 
 
 def test_words_that_are_left_out():
-    assert "frozen" not in str(own.judge(NUMBERS | {"one_frame": None}, "rgb"))
-    assert "same source" not in str(own.judge(NUMBERS | {"siblings": 9}, "rgb"))
-    assert "abel" not in str(own.judge(NUMBERS, "rgb"))  # nobody gave any
+    assert "frozen" not in str(verdicts.judge(NUMBERS | {"one_frame": None}, "rgb"))
+    assert "same source" not in str(verdicts.judge(NUMBERS | {"siblings": 9}, "rgb"))
+    assert "abel" not in str(verdicts.judge(NUMBERS, "rgb"))  # nobody gave any
     # needs all labels
-    assert "probe RUN" not in str(own.judge(NUMBERS | LABELS | {"labelled": 59}, "rgb"))
-    residual = own.judge(NUMBERS | {"one_frame": 0.0}, "residual")
+    assert "probe RUN" not in str(verdicts.judge(NUMBERS | LABELS | {"labelled": 59}, "rgb"))
+    residual = verdicts.judge(NUMBERS | {"one_frame": 0.0}, "residual")
     assert "a frozen frame has none" in str(residual) and "--view residual" not in str(residual)
-    assert "--view rgb" in str(own.judge(NUMBERS | {"still_videos": 0.9}, "residual"))
-    assert "--resume" not in str(own.judge(NUMBERS, "rgb"))
+    assert "--view rgb" in str(verdicts.judge(NUMBERS | {"still_videos": 0.9}, "residual"))
+    assert "--resume" not in str(verdicts.judge(NUMBERS, "rgb"))
     # a folder of videos has no flow
-    assert "vssl-nb search" not in str(own.judge(NUMBERS, "flow"))
-    unfinished = str(own.judge(NUMBERS, "rgb", finished=False))
+    assert "vssl-nb search" not in str(verdicts.judge(NUMBERS, "flow"))
+    unfinished = str(verdicts.judge(NUMBERS, "rgb", finished=False))
     assert (
         "It is not finished: this is step 900." in unfinished
         and "Go on with --resume" in unfinished

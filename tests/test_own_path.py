@@ -1,5 +1,6 @@
-"""The way of somebody with a folder of videos: a manifest that keeps up with it, a recipe that fits it, a
-verdict that is right, and the commands of the README one after the other."""
+"""The way of somebody with a folder of videos: a manifest that keeps up with it, a recipe that fits
+it, a verdict that is right, and the commands of the README one after the other.
+"""
 
 import contextlib
 import io
@@ -15,13 +16,13 @@ import numpy as np
 import pytest
 
 import warm
-from vssl_nb.app import cli
+from vssl_nb.app import cli, launch
 from vssl_nb.data import manifest, toy
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import read, write
 from vssl_nb.methods.recipes import find, from_dict, override
-from vssl_nb.app.own import give_verdict
+from vssl_nb.app.verdict import give_verdict
 from vssl_nb.data.video import encode, probe
 
 QUIET = Machine(device="cpu", progress=False)
@@ -175,9 +176,9 @@ def test_a_folder_without_manifest_or_split_is_trained_on_and_says_so(folder, tm
         "pretrain", "infonce-toy-residual", "--data", folder, "--out", tmp_path / "run", *small
     )
     assert code == 0, err
-    assert "no manifest.csv yet" in err
-    assert "no split is filled, so all 64 readable videos are trained on" in err
-    assert "64 of 64 videos are shorter than a clip (99 frames)" in err
+    assert "manifest.csv" in err
+    assert "no split is filled" in err and "all 64 readable videos" in err
+    assert "64 of 64 videos are shorter" in err and "99 frames" in err
     told = json.loads((tmp_path / "run" / "card.json").read_text())["manifest"]
     assert (told["train"], told["split_filled"], told["shorter_than_a_clip"]) == (64, False, 64)
     again = call("retrieve", tmp_path / "run", "--device", "cpu")
@@ -207,7 +208,7 @@ def test_a_finished_run_takes_more_epochs_and_says_what_that_means(folder, tmp_p
     assert call(*run, "--epochs", "1")[0] == 0
     code, _, err = call(*run, "--epochs", "2", "--resume")
     assert code == 0, err
-    assert "is finished after 1 epochs and goes on to 2; the learning rate, which was 0" in err, err
+    assert "is finished after 1 epochs and goes on to 2" in err, err
     card = json.loads((tmp_path / "run" / "card.json").read_text())
     assert (card["finished"], card["step"], card["extended"]) == (
         True,
@@ -238,7 +239,7 @@ def test_own_videos_keeps_what_was_given_resumes_and_stays_in_its_time(folder, t
         "32",
     ]
     began = time.monotonic()
-    cli.BEGAN = began  # of the process, which began long ago
+    launch.BEGAN = began  # of the process, which began long ago
     code, out, err = call(*run, "--minutes", ".08")
     assert code == 0 and "Verdict" in out and time.monotonic() - began < 60, err
     kept = from_dict(json.loads((tmp_path / "run" / "recipe.json").read_text()))
@@ -321,7 +322,7 @@ def test_the_verdict_of_videos_that_do_not_move(tmp_path):
     for i in range(24):
         coarse = rng.integers(30, 220, (6, 6, 3)).repeat(8, 0).repeat(8, 1).astype(np.uint8)
         encode(tmp_path / "stills" / f"{i}.mp4", np.stack([coarse] * 24))
-    cli.BEGAN = time.monotonic()
+    launch.BEGAN = time.monotonic()
     code, out, err = call(
         "pretrain",
         "own-videos",

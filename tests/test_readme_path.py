@@ -1,9 +1,11 @@
 """The README's section "For your own videos": both blocks, command by command, one after the other.
 
-The commands are read from README.md, so that what is tested is what is promised. What is changed is what they
-cost: `QUICK` and `SMALL`. The videos lie in one folder, and somebody fills in the labels between the blocks,
-or in a folder for each class; of 17 videos the first training is interrupted once. The clips are tiny; of 17
-videos in folders of classes they are real ones, where there are some."""
+The commands are read from README.md, so that what is tested is what is promised. What is changed is
+what they cost: `QUICK` and `SMALL`. The videos lie in one folder, and somebody fills in the labels
+between the blocks, or in a folder for each class; of 17 videos the first training is interrupted
+once. The clips are tiny; of 17 videos in folders of classes they are real ones, where there are
+some.
+"""
 
 import contextlib
 import io
@@ -21,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 
-from vssl_nb.app import cli
+from vssl_nb.app import cli, launch
 from vssl_nb.data import manifest, video
 from vssl_nb.training import run_folder
 
@@ -97,7 +99,7 @@ def holiday(path: Path, clips: list[Path], seconds: float) -> None:
 
 def run(args: list[str], code=0) -> tuple[str, str]:
     "A command in this process; what it printed, and its errors."
-    cli.BEGAN = time.monotonic()  # of the process, which began long ago
+    launch.BEGAN = time.monotonic()  # of the process, which began long ago
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,

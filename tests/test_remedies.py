@@ -1,12 +1,13 @@
-"""Every remedy that a message names is followed: the refused command, what its sentence advises, success.
+"""Every remedy that a message names is followed: the refused command, its advice, success.
 
-Commands in backticks are read off the sentence, with names in the place of VIDEO, FOLDER, FILE and RUN. Where
-the sentence speaks of an option, or of a file to be brought back, what follows it stands here by hand."""
+Commands in backticks are read off the sentence, with names in the place of VIDEO, FOLDER, FILE and
+RUN. Where the sentence speaks of an option, or of a file to be brought back, what follows it stands
+here by hand.
+"""
 
 import ast
 import contextlib
 import io
-import csv
 import json
 import re
 import shlex
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from house import LIBRARY, modules
+from house import modules
 
 from vssl_nb.app import cli
 
@@ -758,9 +759,7 @@ ELSEWHERE = {
 
 def messages():
     "The texts of the library that name a command or an option, but for help and docstrings."
-    # of a verdict
-    with (LIBRARY / "runs" / "verdict.csv").open(encoding="utf-8", newline="") as f:
-        texts = {row[-1] for row in csv.reader(f)}
+    texts = set()
     for path in modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         inside = {

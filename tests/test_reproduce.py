@@ -12,7 +12,7 @@ import pytest
 import warm
 from vssl_nb.app import cli
 from vssl_nb.data import toy
-from vssl_nb.config import RecipeError
+from vssl_nb.fields import RecipeError
 from vssl_nb.methods.recipes import find
 from vssl_nb.papers import reproduce as reproduction
 from vssl_nb.papers.reproduce import (
@@ -226,7 +226,7 @@ def test_each_number_is_measured_as_it_is_printed(place, monkeypatch):
     def measured(name):
         t, (row,) = find_rows(name)
         printed = reproduction.measured_numbers(t, row)
-        return reproduction._measured_as_printed(place / "mined", None, None, printed)
+        return reproduction.measure_as_printed(place / "mined", None, None, printed)
 
     mining = measured("provico:appendix2:mining")
     assert mining["retrieval r1"] == 20 and mining["finetune top1"] == 40

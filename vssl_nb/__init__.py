@@ -1,11 +1,12 @@
 """Self-supervised video representation learning.
 
-`losses`, `backbones`, `mining`, `train`, `recipes`, `features`, `retrieval` and `load_released` are imported
-when they are first used, so that `import vssl_nb` needs no PyTorch."""
+`losses`, `backbones`, `mining`, `train`, `recipes`, `features`, `retrieval` and `load_released` are
+imported when they are first used, so that `import vssl_nb` needs no PyTorch.
+"""
 
 __version__ = "0.1.0"
 
-# name -> module, or module:object
+# what other people's code takes from here -> module, or module:object
 PLACES = {
     "losses": "ssl.losses",
     "backbones": "nets.backbones",
@@ -19,13 +20,14 @@ PLACES = {
 
 
 def __getattr__(name: str):
+    "One of `PLACES`, when it is first used."
     from importlib import import_module
 
     if name not in PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, part = PLACES[name].partition(":")
-    value = import_module(f"{__name__}.{module}")
-    return getattr(value, part) if part else value
+    module_name, _, part = PLACES[name].partition(":")
+    module = import_module(f"{__name__}.{module_name}")
+    return getattr(module, part) if part else module
 
 
 def __dir__():
@@ -33,23 +35,23 @@ def __dir__():
 
 
 def main() -> int:  # exit code
-    "`vssl-nb …`, see `cli.main`; Ctrl-C while Python reads the modules of it ends it as later."
-    import os, signal
+    "`vssl-nb …`, see `app.cli.main`; Ctrl-C while Python reads its modules ends it as later."
+    import os
+    import signal
 
-    def end(
-        number,
-        frame=None,
-    ) -> int:  # no exception: a module that is half imported could lose it
+    # no exception: a module that is half imported could lose it
+    def end(number: int, frame=None) -> int:
         os.write(2, b"vssl-nb: interrupted\n")
         os._exit(128 + number)
 
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is signal.default_int_handler:
+    before = signal.getsignal(signal.SIGINT)
+    # what somebody else has arranged, or a shell for its background jobs, stays
+    if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, end)
     from .app import cli
 
     try:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, before)
         return cli.main()
     except KeyboardInterrupt:
         return end(signal.SIGINT)

@@ -1,54 +1,39 @@
-"""Training on your own videos: a recipe fitted to them, machine and time, and a verdict without
-labels.
-"""
+"Training on your own videos: a recipe fitted to them, the machine and the time, and a verdict."
 
-import math, os, shlex, statistics, sys, time
-from collections.abc import Collection, Sequence, Set
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import normalize
-from torch.utils.data import DataLoader
 
-from .. import show
-from ..data.dataset import collate
+from ..config import Recipe
+from ..fields import RecipeError
 from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
-from ..measure.features import extract_clips
-from ..measure.health import (
-    UNCHANGED,
-    FixedClips,
-    Reordered,
-    knn_chance,
-    knn_r1,
-    rankme,
-    reorder,
-    std,
-)
-from ..config import Recipe, RecipeError
+from ..distributed import is_main
 from ..methods.recipes import flat_fields, from_dict, override
 from ..nets.backbones import create
-from ..files import write_whole
-from ..config import read_lines
-from ..distributed import is_main
-from ..training.run_folder import read_json, write_json
-from ..training.machine import Machine, init_worker
 from ..runs.budget import seconds_per_step
-from ..runs.evaluation import EvaluatedEncoder, open_trained
-from ..runs.hub import HubEncoder
 from ..runs.checks import errors_of
 from ..runs.experiment import resolve
 from ..runs.pretraining import earlier_run, pretrain
+from ..training.run_folder import read_json
+from ..training.machine import Machine
+from .label_free import STILL_PIXELS, moving_share
+from .verdict import Verdict, give_verdict
 
-# -- a recipe for a folder: what its videos are like, and each number with its reason
+# -- what the videos of a folder are like
 
-# share of pixels, of 255 levels: what changes less does not move
-STILL_PIXELS, STILL_LEVELS = 0.002, 12.0
+SAMPLED_VIDEOS = 24  # whose motion and similarity are looked at
+SAMPLED_FRAMES = 4  # of each, evenly spread
+SAMPLED_SIDE = 32  # px
 
 
 @dataclass(frozen=True)
@@ -64,59 +49,80 @@ class VideoFacts:
     similarity: float
 
 
-def moving_share(
-    frames: np.ndarray,  # (T, H, W, 3) uint8
-) -> float:  # 0 (a still) to 1
-    "Share of the pixels that change in the course of a clip."
-    x = frames.astype(np.float32).mean(-1)
-    return float((x.max(0) - x.min(0) > STILL_LEVELS).mean())
-
-
 def video_facts(
     manifest: Manifest,
     rows: Sequence[int],  # the training videos
 ) -> VideoFacts:
     "Length and size of all videos, motion and similarity of 24, spread evenly."
-    at, sample = (
-        np.linspace(0, len(rows) - 1, min(24, len(rows))).round().astype(int),
-        list[np.ndarray](),
+    table = [manifest.rows[r] for r in rows]
+    lengths = sorted(r.frames for r in table)
+    rates = [r.fps for r in table if r.fps] or [0.0]
+    sample = _sampled_frames(manifest, rows)
+    still = sum(moving_share(frames) < STILL_PIXELS for frames in sample)
+    return VideoFacts(
+        videos=len(rows),
+        frames=lengths[len(table) // 10],
+        fps=statistics.median(rates),
+        side=int(statistics.median(min(r.width, r.height) for r in table)),
+        still=still / max(len(sample), 1),
+        similarity=_similarity(sample),
     )
-    for row in dict.fromkeys(rows[i] for i in at):
-        n = manifest.rows[row].frames
+
+
+def _sampled_frames(
+    manifest: Manifest,
+    rows: Sequence[int],  # the training videos
+) -> list[np.ndarray]:  # each (T, 32, 32, 3) uint8, T at most 4
+    "Small frames of some videos; those that cannot be read are left out."
+    picked = np.linspace(0, len(rows) - 1, min(SAMPLED_VIDEOS, len(rows))).round().astype(int)
+    sample = []
+    for row in dict.fromkeys(rows[i] for i in picked):
+        last = manifest.rows[row].frames - 1
+        numbers = {round(i * last / (SAMPLED_FRAMES - 1)) for i in range(SAMPLED_FRAMES)}
         with suppress(VideoError):
-            # evenly spread
-            frames = manifest.decode(row, sorted({round(i * (n - 1) / 3) for i in range(4)}))
-            H, W, side = *frames.shape[1:3], min(frames.shape[1:3])
-            sample.append(
-                crop_resize(
-                    frames, ((H - side) // 2, (W - side) // 2, side, side), (32, 32)
-                ).numpy()
-            )
-    x = [v.reshape(len(v), -1).astype(np.float64) for v in sample]
+            frames = manifest.decode(row, sorted(numbers))
+            height, width = frames.shape[1:3]
+            side = min(height, width)
+            box = ((height - side) // 2, (width - side) // 2, side, side)
+            sample.append(crop_resize(frames, box, (SAMPLED_SIDE, SAMPLED_SIDE)).numpy())
+    return sample
+
+
+def _similarity(
+    sample: Sequence[np.ndarray],  # of `_sampled_frames`
+) -> float:  # 0 to 1
+    "Median distance of frames of one video over that of different videos."
+    videos = [frames.reshape(len(frames), -1).astype(np.float64) for frames in sample]
 
     def distance(a, b):
         return float(np.sqrt(((a - b) ** 2).mean()))
 
-    within = [distance(v[0], v[-1]) for v in x if len(v) > 1]
-    between = [distance(a[0], b[-1]) for i, a in enumerate(x) for b in x[i + 1 :]]
-    alike = float(np.median(within) / max(np.median(between), 1e-9)) if within and between else 0.0
-    table = [manifest.rows[r] for r in rows]
-    return VideoFacts(
-        len(rows),
-        sorted(r.frames for r in table)[len(table) // 10],
-        statistics.median([r.fps for r in table if r.fps] or [0.0]),
-        int(statistics.median(min(r.width, r.height) for r in table)),
-        sum(moving_share(x) < STILL_PIXELS for x in sample) / max(len(sample), 1),
-        min(1.0, alike),
-    )
+    within = [distance(v[0], v[-1]) for v in videos if len(v) > 1]
+    between = []
+    for i, a in enumerate(videos):
+        between += [distance(a[0], b[-1]) for b in videos[i + 1 :]]
+    if not (within and between):
+        return 0.0
+    ratio = float(np.median(within) / max(np.median(between), 1e-9))
+    return min(1.0, ratio)
 
 
-class _Choices:
+# -- a recipe for a folder: each number with its reason
+
+
+class Choices:
     "Fields of a recipe, chosen one after the other, each with its reason; fields in `given` stay."
 
-    def __init__(self, recipe: Recipe, given: Set[str] = frozenset()):
-        self.base, self.given, self.fields = recipe, given, flat_fields(recipe)
-        self.chosen, self.reasons = dict[str, Any](), list[str]()
+    def __init__(
+        self,
+        recipe: Recipe,
+        given: Set[str] = frozenset(),  # names of fields that somebody has chosen
+    ):
+        self.base = recipe
+        self.given = given
+        self.fields = flat_fields(recipe)
+        self.chosen: dict[str, Any] = {}
+        self.reasons: list[str] = []
 
     def __getitem__(self, name: str) -> Any:
         return self.fields[name]
@@ -124,10 +130,12 @@ class _Choices:
     def choose(
         self,
         reason: str,  # '': a first guess
-        **fields,
-    ):
+        **fields,  # name -> value
+    ) -> None:
+        "Set fields that nobody has chosen."
         fields = {k: v for k, v in fields.items() if k not in self.given}
-        self.fields, self.chosen = self.fields | fields, self.chosen | fields
+        self.fields = self.fields | fields
+        self.chosen = self.chosen | fields
         names = ", ".join(f"{k}={v!r}" for k, v in fields.items())
         if names and reason:
             self.reasons.append(f"{names}: {reason}")
@@ -137,87 +145,114 @@ class _Choices:
         return override(self.base, **self.chosen)
 
     @property
-    def rows(self) -> int:
-        return self["batch"] * self["accumulate"]  # videos of a step
+    def videos_of_step(self) -> int:
+        return self["batch"] * self["accumulate"]
 
 
-def _fit_clip(c: _Choices, facts: VideoFacts):
-    "View, length and stride, from the videos, for the backbone. `RecipeError`."
-    if facts.still >= 0.8:
-        c.choose(
-            f"in {100 * facts.still:.0f} % of the videos looked at nothing moves, so "
-            "frame differences would be empty",
-            view="rgb",
+MOSTLY_STILL_SAMPLE = 0.8  # share of the sampled videos in which nothing moves
+ALIKE = 0.6  # similarity of a fixed camera
+
+
+def fit_view(c: Choices, facts: VideoFacts) -> None:
+    "The view, from what moves in the videos."
+    if facts.still >= MOSTLY_STILL_SAMPLE:
+        view = "rgb"
+        reason = (
+            f"in {100 * facts.still:.0f} % of the videos looked at nothing moves, so frame "
+            "differences would be empty"
         )
-    elif facts.similarity > 0.6:
-        c.choose(
-            "frames of different videos look nearly as alike as frames of one "
-            "video (a fixed camera?), so what differs is the motion: the encoder sees differences "
-            "of frames",
-            view="residual",
+    elif facts.similarity > ALIKE:
+        view = "residual"
+        reason = (
+            "frames of different videos look nearly as alike as frames of one video (a fixed "
+            "camera?), so what differs is the motion: the encoder sees differences of frames"
         )
     else:
-        c.choose(
+        view = "rgb"
+        reason = (
             "the videos look different from one another, and frames hold all of that; train "
-            "another "
-            "run with --view residual to learn from motion alone",
-            view="rgb",
+            "another run with --view residual to learn from motion alone"
         )
-    fps, name = facts.fps or 25.0, c["backbone"]
-    # frames
+    c.choose(reason, view=view)
+
+
+def fit_clip(c: Choices, facts: VideoFacts) -> None:
+    "Length and stride, from the videos, for the backbone. `RecipeError`."
+    fps = facts.fps or 25.0
+    name = c["backbone"]
     with errors_of(f"the backbone {name}"):
-        least = getattr(create(name), "min_clip", (2,))[0]
-    strides = [s for s in range(max(1, round(fps / 12.5)), 0, -1) if 15 * s + 1 <= facts.frames]
-    stride, length = (strides[0], 16) if strides else (1, max(least, min(16, facts.frames)))
+        least = getattr(create(name), "min_clip", (2,))[0]  # frames
+    widest = max(1, round(fps / 12.5))
+    strides = [s for s in range(widest, 0, -1) if 15 * s + 1 <= facts.frames]
+    if strides:
+        stride, length = strides[0], 16
+    else:
+        stride, length = 1, max(least, min(16, facts.frames))
     span = (length - 1) * stride + 1
-    c.choose(
+    reason = (
         f"a clip of {span} frames, {span / fps:.1f} s at {fps:g} frames a second; nine of ten "
-        "videos "
-        f"have {facts.frames} frames or more"
-        + f", and {name} takes no clip below {least}: shorter videos "
-        "are filled up" * (facts.frames < span),
-        length=length,
-        stride=stride,
+        f"videos have {facts.frames} frames or more"
     )
+    if facts.frames < span:
+        reason += f", and {name} takes no clip below {least}: shorter videos are filled up"
+    c.choose(reason, length=length, stride=stride)
     if c["length"] < least:
         raise RecipeError(
-            f"length={c['length']}: is too short for {name}, which takes "
-            f"clips of {least} frames or more; give --length {least}"
+            f"length={c['length']}: is too short for {name}, which takes clips of {least} frames "
+            f"or more; give --length {least}"
         )
 
 
-def _fit_batch(c: _Choices, n: int, gpu: bool):
+def fit_batch(
+    c: Choices,
+    videos: int,  # to train on
+    gpu: bool,
+) -> None:
     "Batch and queue, from the number of videos."
-    most = 32 if n < 128 else 64 if gpu and n >= 512 else 16
-    batch = n // math.ceil(n / most)  # so that few are left over at the end of an epoch
-    c.choose(
-        f"{n} videos, {n // batch} steps an epoch, over which they are dealt out anew each time"
-        if batch < n
-        else f"all {n} videos in one step",
-        batch=batch,
-    )
-    batch, given = c["batch"], c.fields.get("queue", 0)
-    queue = min(2048, n // 2) // batch * batch if n >= 128 else 0
-    if "queue" in c.given or "queue" not in c.fields:
-        if given > n:
-            c.reasons.append(
-                f"queue={given} was asked for: with {n} videos each is its own "
-                f"negative about {given / n:.0f} times"
-            )
-    elif queue:
-        c.choose(
-            f"keys of earlier steps, of no more than half of the {n} videos: a longer queue "
-            "would hold a video's own older keys as its negatives (now "
-            f"{100 * queue**2 / (2 * n * n):.0f} % of the "
-            "time)",
-            queue=queue,
+    if videos < 128:
+        most = 32
+    else:
+        most = 64 if gpu and videos >= 512 else 16
+    batch = videos // math.ceil(videos / most)  # so that few are left over at the end of an epoch
+    if batch < videos:
+        reason = (
+            f"{videos} videos, {videos // batch} steps an epoch, over which they are dealt out "
+            "anew each time"
         )
     else:
-        c.choose(
-            f"with {n} videos a queue would hold a video's own older keys as its negatives, so "
-            f"each is compared with the {batch - 1} others of its batch",
-            queue=0,
+        reason = f"all {videos} videos in one step"
+    c.choose(reason, batch=batch)
+    fit_queue(c, videos)
+
+
+def fit_queue(
+    c: Choices,
+    videos: int,  # to train on
+) -> None:
+    "The queue: of no more than half of the videos."
+    batch = c["batch"]
+    if "queue" in c.given or "queue" not in c.fields:
+        queue = c.fields.get("queue", 0)
+        if queue > videos:
+            c.reasons.append(
+                f"queue={queue} was asked for: with {videos} videos each is its own negative "
+                f"about {queue / videos:.0f} times"
+            )
+        return
+    queue = min(2048, videos // 2) // batch * batch if videos >= 128 else 0
+    if queue:
+        own_keys = 100 * queue**2 / (2 * videos * videos)
+        reason = (
+            f"keys of earlier steps, of no more than half of the {videos} videos: a longer queue "
+            "would hold a video's own older keys as its negatives (now "
+            f"{own_keys:.0f} % of the time)"
         )
+    else:
+        reason = (
+            f"with {videos} videos a queue would hold a video's own older keys as its negatives, "
+            f"so each is compared with the {batch - 1} others of its batch"
+        )
+    c.choose(reason, queue=queue)
 
 
 CPU_SIZES = (112, 96, 80, 64, 48)  # px, for a CPU
@@ -227,46 +262,93 @@ ENOUGH_EPOCHS = 100  # more epochs than this are worth less than larger pictures
 MOST_EPOCHS = 1000
 
 
-def _fit_network(
-    c: _Choices, facts: VideoFacts, manifest: Manifest, machine: Machine, gpu: bool, seconds: float
-):
-    "The size, on a CPU the largest with time for enough epochs; returns the seconds of a step."
+def fit_size(
+    c: Choices,
+    facts: VideoFacts,
+    manifest: Manifest,
+    machine: Machine,
+    gpu: bool,
+    seconds: float,  # to train in
+) -> float:  # seconds of a step
+    "The size of the pictures, on a CPU the largest with time for enough epochs."
 
     def measured():
-        return seconds_per_step(resolve(c.recipe, manifest, machine), min(8.0, seconds / 30))
+        experiment = resolve(c.recipe, manifest, machine)
+        return seconds_per_step(experiment, min(8.0, seconds / 30))
 
     first = max(32, min(112 if gpu else 64, facts.side // 16 * 16))
     c.choose("", size=first)
-    step, per_epoch = measured(), max(1, facts.videos // c.rows)
+    step = measured()
     if gpu or "size" in c.given:
         c.choose("what this network is meant for", size=first)
         return step
-    clips = resolve(c.recipe, manifest, machine).clips
-    began = time.monotonic()
-    n = min(12, len(clips))  # videos to decode, cut and scale
-    for i in range(n):
-        clips[0, i * len(clips) // n]
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    decoding = min(
-        0.8 * step, (time.monotonic() - began) / n * c.rows / min(cores, machine.workers or 1)
-    )
+
+    decoding = min(0.8 * step, decoding_seconds(c, manifest, machine))
+    steps_per_epoch = max(1, facts.videos // c.videos_of_step)
 
     def epochs(size):
-        return seconds / (per_epoch * (decoding + (step - decoding) * (size / first) ** 2))
+        computing = (step - decoding) * (size / first) ** 2
+        return seconds / (steps_per_epoch * (decoding + computing))
 
     sizes = [s for s in CPU_SIZES if s <= max(facts.side, 48) and epochs(s) >= ENOUGH_EPOCHS]
-    size = max(sizes) if sizes else 48 if first == 64 and epochs(48) > 1.5 * epochs(64) else first
-    reason = (
-        f"the largest pictures with which there is time for {ENOUGH_EPOCHS} epochs"
-        if sizes
-        else "small pictures, so that there is time for more epochs"
-        if size < first
-        else "what this network is meant for; smaller pictures would save little time"
-    )
-    c.choose(f"{reason} ({100 * decoding / step:.0f} % of a step goes into decoding)", size=size)
+    if sizes:
+        size = max(sizes)
+        reason = f"the largest pictures with which there is time for {ENOUGH_EPOCHS} epochs"
+    elif first == 64 and epochs(48) > 1.5 * epochs(64):
+        size = 48
+        reason = "small pictures, so that there is time for more epochs"
+    else:
+        size = first
+        reason = "what this network is meant for; smaller pictures would save little time"
+    share = 100 * decoding / step
+    c.choose(f"{reason} ({share:.0f} % of a step goes into decoding)", size=size)
     return step if size == first else measured()
+
+
+def decoding_seconds(c: Choices, manifest: Manifest, machine: Machine) -> float:
+    "What it takes to decode, cut and scale the videos of a step, measured on twelve."
+    clips = resolve(c.recipe, manifest, machine).clips
+    began = time.monotonic()
+    n = min(12, len(clips))
+    for i in range(n):
+        clips[0, i * len(clips) // n]
+    per_video = (time.monotonic() - began) / n
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return per_video * c.videos_of_step / min(cores, machine.workers or 1)
+
+
+def fit_epochs(
+    c: Choices,
+    videos: int,  # to train on
+    step: float,  # seconds of one
+    seconds: float,  # to train in
+    minutes: float,  # for everything
+) -> None:
+    "Epochs that fit into the time, and what depends on their number."
+    per_epoch = max(1, videos // c.videos_of_step)
+    epochs = max(1, min(MOST_EPOCHS, int(seconds / (per_epoch * step))))
+    if epochs == MOST_EPOCHS:
+        reason = "more would not help so few videos"
+    else:
+        steps = "step" if per_epoch == 1 else "steps"
+        reason = (
+            f"{per_epoch} {steps} an epoch, {step:.2f} s for each step (measured), and "
+            f"{max(seconds, 0) / 60:.1f} of {minutes:g} min to train in"
+        )
+    c.choose(reason, epochs=epochs)
+    c.choose(
+        "a twentieth of the epochs in which the learning rate climbs",
+        warmup=round(c["epochs"] / 20, 2),
+    )
+    if "momentum" in c.fields:
+        steps = c["epochs"] * per_epoch
+        c.choose(
+            f"the slow encoder follows within a tenth of the {steps} steps",
+            momentum=round(min(0.99, max(0.9, 1 - 10 / steps)), 3),
+        )
 
 
 def verdict_seconds(minutes: float) -> float:
@@ -285,536 +367,38 @@ def fit_recipe(
     "The recipe for a folder, a machine and a time; steps are taken to measure. `RecipeError`."
     if not (math.isfinite(minutes) and minutes > 0):
         raise RecipeError(f"--minutes {minutes:g}: must be above 0; 20 is a good beginning")
-    began, rows = began or time.monotonic(), manifest.select("train", recipe.split)
+    began = began or time.monotonic()
+    c = Choices(recipe, set(given))
+    rows = manifest.select("train", c["split"])
     if len(rows) < 4:
         raise RecipeError(
             f"{manifest.path}: has {len(rows)} readable training videos, and learning by "
             "comparison needs at least 4 (better 100 and more); add videos"
         )
+
+    def seconds_left():
+        elapsed = time.monotonic() - began
+        return TRAINED_SHARE * (60 * minutes - verdict_seconds(minutes) - elapsed)
+
     gpu = resolve(recipe, manifest, machine).device.type == "cuda"
-    c, facts = _Choices(recipe, set(given)), video_facts(manifest, rows)
-
-    def left():
-        return TRAINED_SHARE * (
-            60 * minutes - verdict_seconds(minutes) - (time.monotonic() - began)
-        )
-
-    c.choose(
-        "S3D, the network of the CoCLR paper: there is a GPU"
-        if gpu
-        else "a small network, because there is no GPU",
-        backbone="s3d" if gpu else "small",
-    )
+    facts = video_facts(manifest, rows)
+    if gpu:
+        c.choose("S3D, the network of the CoCLR paper: there is a GPU", backbone="s3d")
+    else:
+        c.choose("a small network, because there is no GPU", backbone="small")
     if machine.dtype == "bfloat16":
         c.reasons.append(
             "dtype=bfloat16: in forward passes, as this processor has instructions for it"
         )
-    _fit_clip(c, facts)  # as long as the backbone needs
-    _fit_batch(c, len(rows), gpu)
-    step = _fit_network(c, facts, manifest, machine, gpu, max(1.0, left()))
-    seconds, per_epoch = left(), max(1, len(rows) // c.rows)
-    epochs = max(1, min(MOST_EPOCHS, int(seconds / (per_epoch * step))))
-    c.choose(
-        "more would not help so few videos"
-        if epochs == MOST_EPOCHS
-        else f"{per_epoch} "
-        f"step{'s' * (per_epoch != 1)} an epoch, {step:.2f} s for each step (measured), and "
-        f"{max(seconds, 0) / 60:.1f} of {minutes:g} min to train in",
-        epochs=epochs,
-    )
-    steps = c["epochs"] * per_epoch
-    c.choose(
-        "a twentieth of the epochs in which the learning rate climbs",
-        warmup=round(c["epochs"] / 20, 2),
-    )
-    if "momentum" in c.fields:
-        c.choose(
-            f"the slow encoder follows within a tenth of the {steps} steps",
-            momentum=round(min(0.99, max(0.9, 1 - 10 / steps)), 3),
-        )
+    fit_view(c, facts)
+    fit_clip(c, facts)
+    fit_batch(c, len(rows), gpu)
+    step = fit_size(c, facts, manifest, machine, gpu, max(1.0, seconds_left()))
+    fit_epochs(c, len(rows), step, seconds_left(), minutes)
     return override(c.recipe, reasons=tuple(c.reasons))
 
 
-# -- measured without labels: held-out clips of training videos, and one frozen frame in place of a
-# clip
-
-
-def _cosines(
-    x: Tensor,  # (N, D)
-    y: Tensor,  # (M, D)
-) -> Tensor:  # (N, M) float64, centred by the mean of y
-    mean = y.double().mean(0)
-    return normalize(x.double() - mean, dim=1) @ normalize(y.double() - mean, dim=1).T
-
-
-def instance_recall(
-    q: Tensor,  # (N, D) of one clip of each video
-    k: Tensor,  # (N, D) of another clip of each video
-) -> Tensor:  # (N,)
-    """Is the nearest clip one of the same video? 1 where no clip of another is as near; a tie is
-    lost.
-    """
-    sim = _cosines(q, k)
-    return ((sim >= sim.diagonal()[:, None]).sum(1) == 1).double()
-
-
-def explained_by_colours(
-    x: Tensor,  # (N, D)
-    frames: Tensor,  # (N, H, W, 3) uint8
-) -> float:  # R², 0 to 1
-    """The share of the variance of the similarities of pairs of videos that colour histograms
-    explain.
-    """
-    # (N, H*W), four levels a channel
-    bins = (frames.long() // 64 @ torch.tensor([16, 4, 1])).flatten(1)
-    pairs = torch.triu_indices(len(x), len(x), 1).unbind()
-    hist = torch.stack([torch.bincount(b, minlength=64) for b in bins]).double().sqrt()
-    similarity = torch.stack([_cosines(z, z)[pairs] for z in (x, hist)])
-    if similarity.var(1, correction=0).min() < 1e-12:
-        return 0.0
-    return float(torch.corrcoef(similarity)[0, 1] ** 2)
-
-
-def neighbour_agreement(
-    x: Tensor,  # (N, D)
-    y: Tensor,  # (N, E) of the same videos
-    k: int = 5,
-) -> float:  # 0 to 1
-    "Of the k nearest videos by one kind of feature, the share that is among those by the other."
-    near = [_cosines(z, z).fill_diagonal_(-torch.inf).topk(k).indices for z in (x, y)]
-    return float((near[0][:, :, None] == near[1][:, None, :]).double().sum((1, 2)).mean() / k)
-
-
-def frozen_share(
-    clips: Tensor,  # (N, 2, D): two moments of each video
-    frozen: Tensor,  # (N, 2, D): a frame of each, T times
-    # returns: 0 to 1; None where not even two moments of a video have the same neighbours
-) -> float | None:
-    "The share of its nearest neighbours that an encoder finds without motion."
-    if clips.var(0).sum() < 1e-12:
-        return None  # all the same
-    if frozen.var(0).sum() < 1e-12:
-        return 0.0  # differences of one frame: nothing is left
-    k = max(1, min(5, (len(clips) - 1) // 4))  # neighbours; fewer where there are few videos
-    chance = k / (len(clips) - 1)
-    moving = neighbour_agreement(clips[:, 0], clips[:, 1], k) - chance
-    if moving < 0.1:
-        return None
-    still = (
-        neighbour_agreement(clips[:, 0], frozen[:, 1], k)
-        + neighbour_agreement(clips[:, 1], frozen[:, 0], k)
-    ) / 2 - chance
-    return min(1.0, max(0.0, still / moving))
-
-
-UNSEEN_EPOCH = 10**6  # the training never comes so far: its clips are other ones
-
-
-def _encode_videos(
-    t: EvaluatedEncoder,
-    device: torch.device,
-    most: int,
-    machine: Machine,
-    seconds: float,
-    # returns: the rows that can be read, and by name what follows; N: networks
-) -> tuple[list[int], dict[str, Tensor]]:
-    """Features of videos by the trained network and random ones, until the time is over, of 32 at
-    least.
-    """
-    # augmented (B, N, 2R, D): R pairs of clips as in training; plain (B, N, 2, D): first and last
-    # clip;
-    # frozen (B, N, 2, D): their middle frame, T times, not of flow; frame (B, H, W, 3) uint8;
-    # moving (B,)
-    began, experiment = time.monotonic(), resolve(t.recipe, t.manifest, machine)
-    views = experiment.views
-    random = [create(t.about["backbone"], seed=t.about["seed"] + s) for s in range(2)]
-    networks = [n.to(device).eval() for n in (cast(nn.Module, t.encoder), *random)]
-    from_rgb, ends = t.view in ("rgb", "residual"), t.protocol("clean", clips=2)
-    clips, kept, parts = (
-        experiment.clips,
-        list[int](),
-        list[dict[str, Tensor]](),
-    )
-    # labelled videos first
-    order = np.random.default_rng(t.about["seed"]).permutation(len(clips))
-    chosen = sorted(order.tolist(), key=lambda i: t.manifest.label_id(clips.rows[i]) < 0)[:most]
-    draws = 2 if len(chosen) > 64 else 4  # few videos are measured more often
-    # none of one video
-    few = [p.tolist() for p in np.array_split(chosen, math.ceil(len(chosen) / 16))]
-    keys = [[(UNSEEN_EPOCH + d, i) for d in range(draws) for i in part] for part in few]
-    batches = DataLoader(
-        clips,
-        batch_sampler=keys,
-        num_workers=machine.workers,
-        collate_fn=collate,
-        worker_init_fn=init_worker,
-        generator=torch.Generator(),
-    )
-    for part, raw in zip(few, batches):  # (draws*rows, V, ...)
-        # others came in their place
-        rows, bad = [clips.rows[i] for i in part], {r for r, _ in raw.pop("bad")}
-        if len({*rows} - bad) < 2:
-            continue
-        fixed = FixedClips(
-            t.manifest,
-            [r for r in rows if r not in bad],
-            "rgb" if from_rgb else t.view,
-            ends,
-            **UNCHANGED if from_rgb else t.views,
-        )
-
-        def of_fixed(order):
-            return torch.stack(
-                [
-                    fixed.features(Reordered(n, order, t.view, **t.views) if from_rgb else n)[0]
-                    for n in networks
-                ],
-                1,
-            )
-
-        plain = of_fixed("as-is")
-        at = [i for i, r in enumerate(rows) if r not in bad | {*fixed.dropped}]
-        x = views({k: v.to(device) if isinstance(v, Tensor) else v for k, v in raw.items()})[t.view]
-        with torch.no_grad():
-            z = torch.stack([n(x.flatten(0, 1)).float().cpu() for n in networks], 1)
-        pixels = torch.cat([b["clips" if "clips" in b else "flow"] for b in fixed.kept])[:, 0]
-        z = z.unflatten(0, (draws, len(rows), x.shape[1])).permute(1, 3, 0, 2, 4).flatten(2, 3)[at]
-        kept += [rows[i] for i in at]
-        parts.append(
-            {
-                "augmented": z,
-                "plain": plain,
-                "frame": pixels[:, pixels.shape[1] // 2],
-                "moving": torch.tensor([moving_share(c.numpy()) for c in pixels]),
-                **({"frozen": of_fixed("static")} if from_rgb else {}),
-            }
-        )
-        if time.monotonic() - began > seconds and len(kept) >= 32:
-            break
-    _refuse_few(t, kept, chosen)
-    return kept, {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
-
-
-class _Beside(nn.Module):
-    "Two networks on clips and on their middle frame, T times: four features in a row."
-
-    def __init__(self, *networks: HubEncoder):
-        super().__init__()
-        self.networks, self.prepare = nn.ModuleList(networks), networks[0].prepare
-
-    def forward(
-        self,
-        x: Tensor,  # (B, 3, T, H, W)
-    ) -> Tensor:  # (B, 4D)
-        return torch.cat([n(clip) for n in self.networks for clip in (x, reorder(x, "static"))], 1)
-
-
-def _encode_foreign(
-    t: EvaluatedEncoder, most: int, machine: Machine, seconds: float
-) -> tuple[list[int], dict[str, Tensor]]:
-    """As `_encode_videos`, of an encoder of another library: nobody knows the clips that it was
-    trained on.
-    """
-    began, m, kept = time.monotonic(), t.manifest, dict[int, Tensor]()
-    p, both = t.protocol(clips=2), _Beside(t.encoder, t.encoder.untrained(0))
-    order = np.random.default_rng(0).permutation(m.select("train", t.split)).tolist()
-    rows = sorted(order, key=lambda r: m.label_id(r) < 0)[:most]  # labelled videos first
-    for row, x in extract_clips(both, m, rows, t.view, p, batch=8, machine=machine, **t.views):
-        if isinstance(x, Tensor):
-            kept[row] = x  # (2, 4D)
-        if time.monotonic() - began > seconds and len(kept) >= 32:
-            break
-    _refuse_few(t, kept, rows)
-    raw = FixedClips(m, [*kept], "rgb", replace(p, clips=1, crops="centre", size=64), **UNCHANGED)
-    raw.decoded(both)
-    clips = torch.cat([b["clips"] for b in raw.kept])[:, 0]  # (B, T, 64, 64, 3)
-    plain, frozen = torch.stack([*kept.values()]).unflatten(2, (2, 2, -1)).transpose(1, 2).unbind(3)
-    return [*kept], {
-        "plain": plain,
-        "frozen": frozen,
-        "frame": clips[:, clips.shape[1] // 2],
-        "moving": torch.tensor([moving_share(c.numpy()) for c in clips]),
-    }
-
-
-def _refuse_few(t: EvaluatedEncoder, kept: Collection[int], chosen: Collection[int]) -> None:
-    if len(kept) < 4:
-        raise ValueError(
-            f"{t.manifest.path}: {len(kept)} of {len(chosen)} training videos can "
-            "be read, and a verdict takes four; bring the files back, or run `vssl-nb manifest` "
-            "to mark them"
-        )
-
-
-def measure_videos(
-    t: EvaluatedEncoder, rows: Sequence[int], x: dict[str, Tensor]
-) -> dict[str, Any]:
-    """Everything that decides a verdict, from what `_encode_videos` returns; *_random: by random
-    weights.
-    """
-    n, plain = len(rows), x["plain"][:, 0]
-
-    def paired(
-        z,  # (B, 2R, D)
-    ):  # (B,) mean over draws and directions
-        pairs = list(zip(z[:, ::2].unbind(1), z[:, 1::2].unbind(1)))
-        return torch.stack([instance_recall(*p) for a, b in pairs for p in ((a, b), (b, a))]).mean(
-            0
-        )
-
-    # (networks, B)
-    recall = torch.stack([paired(z) for z in x.get("augmented", x["plain"]).unbind(1)])
-    gain, mean = recall[0] - recall[1:].mean(0), [z.mean(1) for z in x["plain"].unbind(1)]
-    frozen = (
-        [frozen_share(*z) for z in zip(x["plain"].unbind(1), x["frozen"].unbind(1))]
-        if "frozen" in x
-        else [None]
-    )
-    others = [v for v in frozen[1:] if v is not None]
-
-    def compared(name, values):
-        return {name: values[0], f"{name}_random": sum(values[1:]) / len(values[1:])}
-
-    numbers: dict[str, Any] = {
-        "videos": n,
-        "trained_on": len(t.manifest.select("train", t.split)),
-        "test_videos": sum(getattr(r, f"split{t.split}") == "test" for r in t.manifest.rows),
-        "step": t.about.get("step"),
-        **compared("found_again", recall.mean(1).tolist()),
-        "distinct": len(x["frame"].flatten(1).unique(dim=0)),  # the others are copies
-        "gain": float(gain.mean()),
-        "gain_error": float(gain.std() / math.sqrt(n)),
-        "chance": 1 / n,
-        "mean_cosine": float(
-            (normalize(mean[0].double(), dim=1).sum(0).square().sum() - n) / (n * (n - 1))
-        ),
-        "std": std(plain.flatten(0, 1)),
-        "std_random": std(x["plain"][:, 1].flatten(0, 1)),
-        "rankme": rankme(plain.flatten(0, 1) - plain.flatten(0, 1).mean(0)),
-        "still_videos": float((x["moving"] < STILL_PIXELS).double().mean()),
-        "by_colours": explained_by_colours(mean[0], x["frame"]),
-        "one_frame": frozen[0],
-        "one_frame_random": sum(others) / len(others) if others else None,
-    }
-    source, label = torch.tensor(
-        [(t.manifest.source_id(r), t.manifest.label_id(r)) for r in rows]
-    ).T
-    some, numbers["labelled"] = label >= 0, int((label >= 0).sum())
-    having = (source[:, None] == source).sum(1) > 1  # a sibling
-    nearest = [_cosines(z, z).fill_diagonal_(-torch.inf).argmax(1)[having] for z in mean]
-    if having.any():
-        numbers |= {"siblings": int(having.sum())} | compared(
-            "sibling_r1", [float((source[i] == source[having]).double().mean()) for i in nearest]
-        )
-    if numbers["labelled"] < FEWEST:
-        return numbers
-    with suppress(ValueError):  # no class has two sources
-        numbers["label_chance"] = knn_chance(label[some], source[some])
-        numbers |= compared("label_r1", [knn_r1(z[some], label[some], source[some]) for z in mean])
-    return numbers
-
-
-# -- the verdict in words
-
-# gain over random weights, spread, share of videos that do not move, share of neighbours by a
-# frozen frame
-LEARNED, COLLAPSED, MOSTLY_STILL, BY_A_FRAME = 0.05, 0.03, 0.8, 0.7
-FEWEST = 10  # videos with a sibling, or with a label, to be spoken of
-
-
-@dataclass(frozen=True)
-class Verdict:
-    "What came of a run, in plain language, and the numbers behind it."
-
-    learned: str  # yes, a little, unclear, no; not measured
-    collapsed: bool
-    still: bool  # do most of the videos not move?
-    sentences: tuple[str, ...]  # what was measured
-    advice: tuple[str, ...]  # what to do next
-    numbers: dict[str, Any]  # of `measure_videos`
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                "Verdict",
-                *(f"  {s}" for s in self.sentences),
-                "What next",
-                *(f"  {s}" for s in self.advice),
-            ]
-        )
-
-
-TEXTS = read_lines("app/verdict.csv")
-
-
-def judge(
-    numbers: dict[str, Any],
-    view: str,
-    finished: bool = True,  # has the training come to its end?
-    run: str = "RUN",  # as commands name the run
-    data: str = "FOLDER",  # as commands name the videos
-    video: str = "VIDEO",  # as commands name one of the videos
-) -> Verdict:
-    "From the numbers of `measure_videos`, and the view of the encoder, to words."
-    n, p = numbers, {k: f"{100 * v:.0f} %" for k, v in numbers.items() if isinstance(v, float)}
-    # the same pictures have the same features: that is no collapse
-    copies = 2 * n["distinct"] <= n["videos"]
-    # below a third of the spread of random weights, or one direction
-    collapsed = not copies and (n["std"] < max(COLLAPSED, n["std_random"] / 3) or n["rankme"] < 1.5)
-    sure = n["gain"] > 2.6 * n["gain_error"]  # one in two hundred by chance
-    learned = (
-        "no"
-        if collapsed or n["gain"] < 0.02
-        else "unclear"
-        if not sure
-        else "yes"
-        if n["gain"] >= LEARNED
-        else "a little"
-    )
-    if copies:
-        learned = "unclear"
-    if foreign := n["step"] is None:
-        learned = "not measured"
-    still, frame = n["still_videos"] >= MOSTLY_STILL, n["one_frame"]
-    motion, labelled = frame == 0 and view == "residual", "label_r1" in n
-    facts = {
-        learned.replace(" ", "_"): True,
-        view: True,
-        "finished": finished,
-        "collapsed": collapsed,
-        "foreign": foreign,
-        "lively": not (collapsed or still or copies),
-        "still": still,
-        "copies": copies,
-        "partly_still": 0.2 < n["still_videos"] < MOSTLY_STILL,
-        "easy": n["found_again_random"] > 0.9,
-        "no_frame": frame is None,
-        "only_motion": motion,
-        "frame": frame is not None and not motion,
-        "by_frame": view == "rgb" and (frame or 0.0) >= BY_A_FRAME,
-        "siblings": n.get("siblings", 0) >= FEWEST,
-        "labels": labelled,
-        "few_labels": n["labelled"] > 0 and not labelled,
-        "shown": learned in ("yes", "a little"),
-        "tested": n["test_videos"],
-        "all_labels": labelled and n["labelled"] == n["videos"],
-    }
-    words = {
-        "n": n,
-        "p": p,
-        "run": run,
-        "data": data,
-        "video": video,
-        "fewest": FEWEST,
-        "beside": f" (random weights: {p.get('one_frame_random')})"
-        * (n["one_frame_random"] is not None),
-        "amount": next(
-            (
-                word
-                for least, word in (
-                    (0.9, "Nearly all"),
-                    (BY_A_FRAME, "Most"),
-                    (0.3, "Some"),
-                    (0.0, "Hardly any"),
-                )
-                if (frame or 0.0) >= least
-            )
-        ),
-    }
-
-    def texts(part):
-        return tuple(
-            t["text"].format_map(words)
-            for t in TEXTS
-            if t["part"] == part
-            and all(
-                bool(facts.get(name.removeprefix("not-"))) != name.startswith("not-")
-                for name in t["when"].split()
-            )
-        )
-
-    words["result"] = " ".join((*texts("result"), ""))
-    return Verdict(learned, collapsed, still, texts("sentence"), texts("advice"), n)
-
-
-def give_verdict(
-    run,  # a run folder with an encoder, or the name of one of another library
-    data=None,  # a manifest or its folder; None: the one it was trained on
-    machine: Machine = Machine(),
-    most: int = 128,  # videos to encode
-    seconds: float = 120.0,  # after so many no further videos are encoded
-    # folder for verdict.json, verdict.txt and a picture; None: the run folder, where there is one
-    out=None,
-) -> Verdict:
-    "What a run has learned, kept as files. `ValueError`."
-    began, t = time.monotonic(), open_trained(run, data)
-    folder = Path(out) if out else t.run
-    # refuses flow that would take too long
-    device = t.run and resolve(t.recipe, t.manifest, machine).device
-    try:
-        rows, x = (
-            _encode_videos(t, device, most, machine, seconds)
-            if device
-            else _encode_foreign(t, most, machine, seconds)
-        )
-        m, names = t.manifest, [run]
-        if m.path.is_file():
-            names += [m.root, m.rows[rows[0]].video]
-        verdict = judge(
-            measure_videos(t, rows, x),
-            t.view,
-            t.card.get("finished", True),
-            *(shlex.quote(str(name)) for name in names),
-        )
-    except (ValueError, RuntimeError, OSError) as e:  # the training is not lost
-        # of a worker: the last line
-        reason = [type(e).__name__, *str(e).strip().splitlines()][-1]
-        rows, again = (
-            [],
-            shlex.join(
-                (
-                    "vssl-nb",
-                    "verdict",
-                    str(run),
-                    "--data",
-                    str(t.manifest.path),
-                    *("--out", str(out)) * (out is not None),
-                )
-            ),
-        )
-        verdict = Verdict(
-            "not measured",
-            False,
-            False,
-            (f"Nothing is measured: {reason}",),
-            (f"The encoder is kept. Mend this, and run: {again}",),
-            {},
-        )
-    if not folder:
-        return verdict
-    write_json(
-        folder / "verdict.json", vars(verdict) | {"seconds": round(time.monotonic() - began, 1)}
-    )
-    write_whole(folder / "verdict.txt", lambda f: f.write(f"{verdict}\n".encode()))
-    if not rows:
-        return verdict
-    # a frame of six videos, and of the four that the encoder finds most like each
-    mean, at = (
-        x["plain"][:, 0].mean(1),
-        np.linspace(0, len(rows) - 1, min(6, len(rows))).round().astype(int),
-    )
-    near = (
-        _cosines(mean, mean)
-        .fill_diagonal_(-torch.inf)[at]
-        .topk(min(4, len(rows) - 1))
-        .indices.tolist()
-    )
-    picture = show.strips(
-        [x["frame"][[i, *js]] for i, js in zip(at, near)],
-        [t.manifest.rows[rows[i]].video for i in at],
-    )
-    show.save_picture(picture, folder / "figures" / "nearest-videos.png")
-    return verdict
+# -- fitted, trained, judged
 
 
 def learn_own_videos(
@@ -832,18 +416,19 @@ def learn_own_videos(
     **options,  # of `pretrain`: networks, accepted, ...
 ) -> Verdict | None:  # of the first process
     "Fit a recipe to a folder, a machine and a time; train it; give the verdict. `ValueError`."
-    began, out = began or time.monotonic(), Path(out)
+    began = began or time.monotonic()
+    out = Path(out)
     manifest = open_data(data, machine.progress)
     if resume:
-        file, fields = out / "recipe.json", flat_fields(recipe)
-        stored = from_dict(read_json(file, "a run that could be resumed"), str(file))
-        recipe = override(stored, **{k: fields[k] for k in given if k in fields})
+        recipe = _recipe_of_run(out, recipe, given)
     else:
         earlier_run(out, False)  # refuses before anything is measured
         recipe = fit_recipe(recipe, manifest, machine, minutes, given, began)
         if is_main():
             print(*recipe.reasons, sep="\n", file=sys.stderr)
-    every = health_every or max(1, recipe.learning.epochs // (8 if minutes >= 10 else 4))
+
+    looks = 8 if minutes >= 10 else 4
+    every = health_every or max(1, recipe.learning.epochs // looks)
     kept = verdict_seconds(minutes)
     pretrain(
         recipe,
@@ -855,7 +440,19 @@ def learn_own_videos(
         health_every=every,
         **options,
     )
+    if not is_main():
+        return None
     left = 60 * minutes - (time.monotonic() - began)
-    return (
-        give_verdict(out, data, machine, seconds=max(kept / 3, 0.7 * left)) if is_main() else None
-    )
+    return give_verdict(out, data, machine, seconds=max(kept / 3, 0.7 * left))
+
+
+def _recipe_of_run(
+    run: Path,  # a run folder
+    recipe: Recipe,  # as of `learn_own_videos`
+    given: Set[str],  # as of `learn_own_videos`
+) -> Recipe:
+    "The recipe of a run that goes on, with the fields that were given this time."
+    file = run / "recipe.json"
+    stored = from_dict(read_json(file, "a run that could be resumed"), str(file))
+    fields = flat_fields(recipe)
+    return override(stored, **{k: fields[k] for k in given if k in fields})

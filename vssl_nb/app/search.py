@@ -2,10 +2,18 @@
 features.
 """
 
-import hashlib, html, itertools, json, os, re, shlex, tempfile, time
+import hashlib
+import html
+import itertools
+import json
+import os
+import re
+import shlex
+import tempfile
+import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +23,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from .. import __version__
-from ..files import equal_files
-from ..outputs import output_suffixes
-from ..paths import expect_run, expect_writable, video_paths
 from ..names import of_hub
+from ..files import equal_files
+from ..paths import expect_run, expect_writable, video_paths
+from ..outputs import output_suffixes
 
 # PyTorch is imported where something is encoded: a query that is in the index is answered without
 # it
@@ -38,8 +46,9 @@ def centred_cosines(
     def length(v):
         return np.maximum(np.sqrt(np.einsum("nd,nd->n", v, v)), 1e-12)
 
-    q, sim = query.astype(np.float64) - mean, np.empty((len(query), len(x)), np.float32)
+    q = query.astype(np.float64) - mean
     q /= length(q)[:, None]
+    sim = np.empty((len(query), len(x)), np.float32)
     # added up in float64 and rounded once: copies stay equal
     for i in range(0, len(x), BLOCK):
         part = x[i : i + BLOCK] - mean
@@ -53,8 +62,10 @@ def nearest(
 ) -> np.ndarray:  # (k,) positions, the nearest first; the earlier of equals first
     "The positions of the k largest."
     k = min(k, len(sim))
-    at = np.flatnonzero(sim >= np.partition(sim, len(sim) - k)[len(sim) - k])
-    return at[np.lexsort((at, -sim[at]))][:k]
+    least = np.partition(sim, len(sim) - k)[len(sim) - k]
+    candidates = np.flatnonzero(sim >= least)
+    order = np.lexsort((candidates, -sim[candidates]))
+    return candidates[order][:k]
 
 
 # -- files: the videos of a folder, and an encoder
@@ -115,36 +126,29 @@ def hub_network(
     return load_hub(name)
 
 
+# what the header of an encoder must say
+ABOUT_FIELDS = ("backbone", "view", "length", "stride", "size")
+
+
 def describe_encoder(
     path,  # a run folder, the encoder.safetensors of one, or hf:NAME
 ) -> EncoderFile:
     "The header of an encoder's file, read without PyTorch. `SearchError`."
+    if of_hub(path):
+        return _describe_hub_encoder(str(path))
     given = Path(path)
-    if of_hub(path):  # which takes PyTorch: only its weights tell whether it is the same
-        from ..measure.features import fingerprint
-
-        network, (library, _, folder) = hub_network(str(path)), str(path).partition(":")
-        if library != "torchvision" and Path(folder).is_dir():
-            given = Path(f"{library}:{Path(folder).resolve()}")
-        return EncoderFile(given, fingerprint(network), network.about(), given)
     if (given / "recipe.json").exists():
         expect_run(given)
     file = given / "encoder.safetensors" if given.is_dir() else given
-    fault = (
-        "is a folder without an encoder.safetensors" if given.is_dir() else "there is no such file"
-    )
     if not file.is_file():
+        wrong = "there is no such file"
+        if given.is_dir():
+            wrong = "is a folder without an encoder.safetensors"
         raise SearchError(
-            f"{given}: {fault}; name a run folder, or its encoder.safetensors, with --encoder"
+            f"{given}: {wrong}; name a run folder, or its encoder.safetensors, with --encoder"
         )
-    try:
-        with safe_open(file, "np") as f:
-            about = json.loads((f.metadata() or {}).get("vssl_nb", "null"))
-    except (SafetensorError, OSError, ValueError) as e:
-        raise SearchError(
-            f"{file}: is not a whole encoder.safetensors ({str(e).splitlines()[0]})"
-        ) from None
-    lacks = [k for k in ("backbone", "view", "length", "stride", "size") if k not in (about or {})]
+    about = _read_header(file)
+    lacks = [k for k in ABOUT_FIELDS if k not in about]
     if lacks:
         raise SearchError(
             f"{file}: does not say its {', '.join(lacks)}; name an encoder that "
@@ -152,10 +156,51 @@ def describe_encoder(
         )
     if about["view"] == "flow":
         raise SearchError(
-            f"{file}: is an encoder of the view flow, and a folder of "
-            "videos has only their frames; name one of rgb or residual with --encoder"
+            f"{file}: is an encoder of the view flow, and a folder of videos has only their "
+            "frames; name one of rgb or residual with --encoder"
         )
     return EncoderFile(file.resolve(), hashlib.sha256(file.read_bytes()).hexdigest(), about, given)
+
+
+def _describe_hub_encoder(
+    name: str,  # hf:NAME
+) -> EncoderFile:
+    "An encoder of another library: only its weights tell whether it is the same, and take PyTorch."
+    from ..measure.features import fingerprint
+
+    network = hub_network(name)
+    library, _, folder = name.partition(":")
+    path = Path(name)
+    if library != "torchvision" and Path(folder).is_dir():
+        path = Path(f"{library}:{Path(folder).resolve()}")
+    return EncoderFile(path, fingerprint(network), network.about(), path)
+
+
+def _read_header(file: Path) -> dict[str, Any]:  # {} where it is of no encoder of ours
+    "What an encoder.safetensors says about itself. `SearchError`."
+    try:
+        with safe_open(file, "np") as f:
+            about = json.loads((f.metadata() or {}).get("vssl_nb", "null"))
+    except (SafetensorError, OSError, ValueError) as e:
+        raise SearchError(
+            f"{file}: is not a whole encoder.safetensors ({str(e).splitlines()[0]})"
+        ) from None
+    return about or {}
+
+
+# fields of a header that decide the features
+KEY_FIELDS = (
+    "view",
+    "length",
+    "stride",
+    "size",
+    "crops",
+    "pad",
+    "residual",
+    "residual_scale",
+    "mean",
+    "std",
+)
 
 
 def index_key(
@@ -165,20 +210,8 @@ def index_key(
     "All that decides the features of an index."
     if clips < 1:
         raise SearchError(f"clips={clips} makes no feature; take 1 or more")
-    about = encoder.about
-    names = (
-        "view",
-        "length",
-        "stride",
-        "size",
-        "crops",
-        "pad",
-        "residual",
-        "residual_scale",
-        "mean",
-        "std",
-    )
-    return {"encoder": encoder.sha256, "clips": clips, **{k: about[k] for k in names if k in about}}
+    about = {k: encoder.about[k] for k in KEY_FIELDS if k in encoder.about}
+    return {"encoder": encoder.sha256, "clips": clips, **about}
 
 
 @dataclass
@@ -199,10 +232,10 @@ class SearchIndex:
         return len(self.videos)
 
     def __repr__(self):
-        lost = f", {len(self.bad)} unreadable" if self.bad else ""
-        return (
-            f"SearchIndex({len(self)} videos of {self.root}, {self.x.shape[1]} numbers each{lost})"
-        )
+        text = f"{len(self)} videos of {self.root}, {self.x.shape[1]} numbers each"
+        if self.bad:
+            text += f", {len(self.bad)} unreadable"
+        return f"SearchIndex({text})"
 
 
 def _damaged(folder: Path, reason: Any) -> SearchError:
@@ -233,7 +266,8 @@ def open_index(
     root: Path,  # the folder of the videos
 ) -> SearchIndex | None:
     "An index as it is, without a look at the videos. `SearchError` where it is damaged."
-    if not (about := read_about(folder)):
+    about = read_about(folder)
+    if not about:
         return None
     try:
         x = np.load(folder / about["features"], mmap_mode="r")
@@ -242,9 +276,16 @@ def open_index(
     mean = np.array(about["mean"])
     if x.shape != (len(about["videos"]), len(mean)):
         raise _damaged(folder, f"its features are {x.shape}")
-    videos, bad = ({n: tuple(s) for n, s in about[k].items()} for k in ("videos", "bad"))
     return SearchIndex(
-        folder, root, about["key"], about["encoder"], videos, bad, x, mean, about["code"]
+        folder,
+        root,
+        about["key"],
+        about["encoder"],
+        {name: tuple(stamp) for name, stamp in about["videos"].items()},
+        {name: tuple(entry) for name, entry in about["bad"].items()},
+        x,
+        mean,
+        about["code"],
     )
 
 
@@ -277,19 +318,20 @@ def _write(
     path: Path,
     content: str | Callable,  # text, or what writes into an open binary file
 ) -> Path:
-    "Write a file whole or not at all. `CheckpointError`."
+    "Write a file whole or not at all. `FileError`."
     from ..files import write_whole
 
-    return write_whole(
-        path, (lambda f: f.write(content.encode())) if isinstance(content, str) else content
-    )
+    if isinstance(content, str):
+        return write_whole(path, lambda f: f.write(content.encode()))
+    return write_whole(path, content)
 
 
-def _check_code(index: SearchIndex, code: str, encoder: EncoderFile):
+def _check_code(index: SearchIndex, code: str, encoder: EncoderFile) -> None:
+    "Refuse an index whose encoder had the same weights and other code. `SearchError`."
     if code != index.code:
         raise SearchError(
-            f"{index.folder}: was made by other code of the encoder "
-            f"{encoder.path}; delete this folder and search again"
+            f"{index.folder}: was made by other code of the encoder {encoder.path}; delete this "
+            "folder and search again"
         )
 
 
@@ -303,20 +345,31 @@ def _features(
     "Features of the videos of a manifest, as the key of an index has them."
     from ..measure.features import encoder_protocol, encoder_views, extract_clips, mean_of_clips
 
-    yield from ((i, r.status) for i, r in enumerate(manifest.rows) if r.status != "ok")
-    rows = [i for i, r in enumerate(manifest.rows) if r.status == "ok"]
-    for row, clips in extract_clips(
+    readable = []
+    for i, row in enumerate(manifest.rows):
+        if row.status == "ok":
+            readable.append(i)
+        else:
+            yield i, row.status
+    for i, clips in extract_clips(
         network,
         manifest,
-        rows,
+        readable,
         key["view"],
         encoder_protocol(key),
         batch=batch,
         machine=machine,
         **encoder_views(key),
     ):
-        x = clips if isinstance(clips, str) else mean_of_clips(clips, False).numpy()
-        yield row, x if isinstance(x, str) or np.isfinite(x).all() else "its feature is not finite"
+        if isinstance(clips, str):
+            yield i, clips
+            continue
+        x = mean_of_clips(clips, False).numpy()
+        yield i, x if np.isfinite(x).all() else "its feature is not finite"
+
+
+FILES_TOGETHER = 512  # that are looked at before they are encoded
+FEW_FILES = 256  # not worth processes that decode
 
 
 def _encode_files(
@@ -333,12 +386,14 @@ def _encode_files(
     from ..progress import progress_bar
     from ..training.machine import Machine
 
-    machine, saved = Machine(**options), time.monotonic()
-    quiet = replace(machine, progress=False, workers=machine.workers if len(names) > 256 else 0)
-    quietly = not machine.progress or not names
-    with progress_bar(total=len(names), desc="index", unit="video", disable=quietly) as bar:
-        for i in range(0, len(names), 512):
-            manifest = as_manifest([root / n for n in names[i : i + 512]])
+    machine = Machine(**options)
+    workers = machine.workers if len(names) > FEW_FILES else 0
+    quiet = replace(machine, progress=False, workers=workers)
+    hidden = not machine.progress or not names
+    saved = time.monotonic()
+    with progress_bar(total=len(names), desc="index", unit="video", disable=hidden) as bar:
+        for i in range(0, len(names), FILES_TOGETHER):
+            manifest = as_manifest([root / n for n in names[i : i + FILES_TOGETHER]])
             for row, x in _features(network, key, manifest, batch, quiet):
                 bar.update()
                 save = time.monotonic() - saved > SAVE_SECONDS
@@ -359,76 +414,123 @@ def update_index(
 ) -> tuple[SearchIndex, tuple[int, int]]:
     "The index of a folder as it is now. `SearchError`, `VideoError`, `CheckpointError`."
     folder, root = Path(folder), Path(root)
-    key, old = index_key(encoder, clips), open_index(folder, root)
+    key = index_key(encoder, clips)
+    old = open_index(folder, root)
     if not old and not new:
         raise SearchError(f"{folder}: there is no index yet; leave out --no-update")
-    known = old.videos | {n: b[:2] for n, b in old.bad.items()} if old else {}
+    known: dict[str, Stamp] = {}
+    if old:
+        known = old.videos | {name: entry[:2] for name, entry in old.bad.items()}
     files = video_files(root) if new else known
-    differ = [k for k in {**old.key, **key} if old.key.get(k) != key.get(k)] if old else []
-    if old and differ:
-        raise SearchError(
-            f"{folder}: is an index with another {differ[0]} "
-            f"({str(old.key.get(differ[0]))[:16]}, not {str(key.get(differ[0]))[:16]}); "
-            "name another folder with --index"
-        )
-    if old and len(old) > 1 and not known.keys() & files.keys():
-        raise SearchError(
-            f"{folder}: is an index "
-            f"of other videos: none of its {len(old)} is in {root}; name another folder with "
-            "--index"
-        )
-    todo = [n for n, s in files.items() if known.get(n) != s]
+    if old:
+        _refuse_other_index(old, key, known, files)
+
+    todo = [name for name, stamp in files.items() if known.get(name) != stamp]
     gone = len(known.keys() - files.keys())
     if old and not todo and not gone:
         return old, (0, 0)
     expect_writable(folder, "--index", folder=True)
-    network, code = encoder.network if todo else (None, old.code)  # type: ignore[union-attr]
+    code = old.code if old else ""
+    network = None
+    if todo:
+        network, code = encoder.network
     if old:
         _check_code(old, code, encoder)
-    bad = {n: b for n, b in old.bad.items() if files.get(n) == b[:2]} if old else {}
-    kept = (
-        {n: x for (n, s), x in zip(old.videos.items(), np.asarray(old.x)) if files.get(n) == s}
-        if old
-        else {}
-    )
-
-    def written() -> SearchIndex:
-        names = [n for n in files if n in kept]
-        x = np.stack([kept[n] for n in names])
-        return write_index(
-            SearchIndex(
-                folder,
-                root,
-                key,
-                str(encoder.path),
-                {n: files[n] for n in names},
-                dict(sorted(bad.items())),
-                x,
-                x.mean(0, dtype=np.float64),
-                code,
-            )
-        )
-
+    growing = _GrowingIndex(folder, root, key, str(encoder.path), code, files)
+    if old:
+        growing.keep_unchanged(old)
     try:  # the index is whole at any time, and holds what is encoded so far
         for name, x, save in _encode_files(network, key, root, todo, batch, machine):
-            if isinstance(x, str):
-                bad[name] = (*files[name], x)
-            else:
-                kept[name] = x
-            if save and kept:
-                written()
+            growing.add(name, x)
+            if save:
+                growing.write()
     finally:
-        if kept:
-            index = written()
-    if not kept:
+        index = growing.write()
+    if not index:
+        first = min(growing.bad)
         raise SearchError(
-            f"{root}: not one of its {len(files)} videos can be read; the first is "
-            f"{min(bad)}: {bad[min(bad)][2]}"
+            f"{root}: not one of its {len(files)} videos can be read; the first is {first}: "
+            f"{growing.bad[first][2]}"
         )
     return index, (len(todo), gone)
 
 
+@dataclass
+class _GrowingIndex:
+    "An index while files are encoded."
+
+    folder: Path  # where the index is kept
+    root: Path  # the folder of the videos
+    key: dict[str, Any]  # of `index_key`
+    encoder: str  # path of its file
+    code: str  # fingerprint of the encoder with its code
+    files: dict[str, Stamp]  # of the folder
+    kept: dict[str, np.ndarray] = field(default_factory=dict)  # name -> feature
+    # name -> bytes, time, and why it could not be read
+    bad: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+
+    def keep_unchanged(self, old: SearchIndex) -> None:
+        "Take over what an index knows of files that have not changed."
+        for (name, stamp), x in zip(old.videos.items(), np.asarray(old.x)):
+            if self.files.get(name) == stamp:
+                self.kept[name] = x
+        for name, entry in old.bad.items():
+            if self.files.get(name) == entry[:2]:
+                self.bad[name] = entry
+
+    def add(
+        self,
+        name: str,
+        x: np.ndarray | str,  # its feature, or why there is none
+    ) -> None:
+        if isinstance(x, str):
+            self.bad[name] = (*self.files[name], x)
+        else:
+            self.kept[name] = x
+
+    def write(self) -> SearchIndex | None:
+        "Write the index; None where no video could be read."
+        if not self.kept:
+            return None
+        names = [name for name in self.files if name in self.kept]
+        x = np.stack([self.kept[name] for name in names])
+        index = SearchIndex(
+            self.folder,
+            self.root,
+            self.key,
+            self.encoder,
+            {name: self.files[name] for name in names},
+            dict(sorted(self.bad.items())),
+            x,
+            x.mean(0, dtype=np.float64),
+            self.code,
+        )
+        return write_index(index)
+
+
+def _refuse_other_index(
+    old: SearchIndex,
+    key: dict[str, Any],  # of the encoder
+    known: dict[str, Stamp],  # files of the index
+    files: dict[str, Stamp],  # files of the folder
+) -> None:
+    "Refuse an index of another encoder, or of other videos. `SearchError`."
+    for name in {**old.key, **key}:
+        before, now = old.key.get(name), key.get(name)
+        if before != now:
+            raise SearchError(
+                f"{old.folder}: is an index with another {name} ({str(before)[:16]}, not "
+                f"{str(now)[:16]}); name another folder with --index"
+            )
+    if len(old) > 1 and not known.keys() & files.keys():
+        raise SearchError(
+            f"{old.folder}: is an index of other videos: none of its {len(old)} is in {old.root}; "
+            "name another folder with --index"
+        )
+
+
 HIDDEN = ".vssl-search"  # in the folder of the videos
+DEFAULT_CLIPS = 10  # of a video, in a new index
 
 
 def choose_index(
@@ -441,34 +543,50 @@ def choose_index(
     if not root.is_dir():
         video_files(root)  # raises
     if encoder:
-        e = describe_encoder(encoder)
-        if not folder:
-            key = json.dumps(index_key(e, clips or 10), sort_keys=True)
-            sha = hashlib.sha256(key.encode()).hexdigest()[:12]
-            folder = root / HIDDEN / f"{e.about['view'].replace(':', '-')}-{sha}"
-        return folder, e, clips or read_about(folder).get("key", {}).get("clips", 10)
-    folders = [folder] if folder else sorted(p.parent for p in (root / HIDDEN).glob("*/index.json"))
-    indexes = {p: about for p in folders if (about := read_about(p))}
-    name = shlex.quote(str(root))
-    if not indexes:
+        described = describe_encoder(encoder)
+        if folder:
+            kept = read_about(folder).get("key", {}).get("clips", DEFAULT_CLIPS)
+            return folder, described, clips or kept
+        key = index_key(described, clips or DEFAULT_CLIPS)
+        sha = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+        view = described.about["view"].replace(":", "-")
+        return root / HIDDEN / f"{view}-{sha}", described, clips or DEFAULT_CLIPS
+
+    folder, about = _only_index(root, folder)
+    made_with = about["encoder"]
+    if not (of_hub(made_with) or Path(made_with).is_file()):
         raise SearchError(
-            f"{root}: has no index yet, and to make one takes an encoder: name a "
-            "run with --encoder RUN. There are no pretrained ones; train one with `vssl-nb "
-            f"manifest {name}` and "
-            f"`vssl-nb pretrain infonce-laptop-rgb --data {name}`"
+            f"{folder}: was made with the encoder {made_with}, which is gone; say where it is "
+            "with --encoder"
+        )
+    return folder, describe_encoder(made_with), clips or about["key"]["clips"]
+
+
+def _only_index(
+    root: Path,  # the folder of the videos
+    folder: Path | None,  # of the index; None: one in the folder of the videos
+) -> tuple[Path, dict[str, Any]]:  # its folder, and what it says of itself
+    "The index that is there. `SearchError` where there is none, or more than one."
+    folders = [folder] if folder else sorted(p.parent for p in (root / HIDDEN).glob("*/index.json"))
+    abouts = {path: read_about(path) for path in folders}
+    indexes = {path: about for path, about in abouts.items() if about}
+    if not indexes:
+        name = shlex.quote(str(root))
+        raise SearchError(
+            f"{root}: has no index yet, and to make one takes an encoder: name a run with "
+            "--encoder RUN. There are no pretrained ones; train one with `vssl-nb manifest "
+            f"{name}` and `vssl-nb pretrain infonce-laptop-rgb --data {name}`"
         )
     if len(indexes) > 1:
+        encoders = ", ".join(about["encoder"] for about in indexes.values())
         raise SearchError(
-            f"{root}: has {len(indexes)} indexes, of the encoders "
-            f"{', '.join(a['encoder'] for a in indexes.values())}; name one with --encoder"
+            f"{root}: has {len(indexes)} indexes, of the encoders {encoders}; name one with "
+            "--encoder"
         )
-    [(place, about)] = indexes.items()
-    if not (of_hub(about["encoder"]) or Path(about["encoder"]).is_file()):
-        raise SearchError(
-            f"{place}: was made with the encoder {about['encoder']}, which is "
-            "gone; say where it is with --encoder"
-        )
-    return place, describe_encoder(about["encoder"]), clips or about["key"]["clips"]
+    return next(iter(indexes.items()))
+
+
+# -- queries
 
 
 class Query(NamedTuple):
@@ -486,32 +604,46 @@ def parse_query(
     known: Iterable[str] = (),  # names in the index
 ) -> Query:
     "The file and the span of a query. `SearchError`."
-
-    def existing(name):
-        return next((p for p in (Path(name), root / name) if name and p.exists()), None)
-
+    path = _existing(text, root)
+    if path and not path.is_dir():
+        return Query(text, path, None, _name_in_index(path, root, known))
     file, at, span = text.rpartition("@")
-    path = whole = existing(text)
-    if at and not whole:
-        path = existing(file)
+    if path is None and at:
+        path = _existing(file, root)
     if path is None:
         raise SearchError(
-            f"{file if at else text}: there is no such file, neither here nor in "
-            f"{root}; name a video, or a span of one such as clip.mp4@12.5-15"
+            f"{file if at else text}: there is no such file, neither here nor in {root}; name a "
+            "video, or a span of one such as clip.mp4@12.5-15"
         )
     if path.is_dir():
         raise SearchError(f"{path}: is a folder; name a video")
-    places = ((path.absolute(), root.absolute()), (path.resolve(), root.resolve()))
-    name = next((n for p in places if (n := Path(os.path.relpath(*p)).as_posix()) in known), "")
-    if whole:
-        return Query(text, path, None, name)
-    hit = re.fullmatch(r"(\d+\.?\d*)-(\d+\.?\d*)", span)
-    if not hit or float(hit[1]) >= float(hit[2]):
+    seconds = re.fullmatch(r"(\d+\.?\d*)-(\d+\.?\d*)", span)
+    if not seconds or float(seconds[1]) >= float(seconds[2]):
         raise SearchError(
-            f"{text}: {span!r} is no span of time; "
-            "give the seconds from-to, the first one smaller, such as @12.5-15"
+            f"{text}: {span!r} is no span of time; give the seconds from-to, the first one "
+            "smaller, such as @12.5-15"
         )
-    return Query(text, path, (float(hit[1]), float(hit[2])), name)
+    from_to = (float(seconds[1]), float(seconds[2]))
+    return Query(text, path, from_to, _name_in_index(path, root, known))
+
+
+def _existing(name: str, root: Path) -> Path | None:
+    "A file or folder of that name, here or in the folder of the videos."
+    if not name:
+        return None
+    for path in (Path(name), root / name):
+        if path.exists():
+            return path
+    return None
+
+
+def _name_in_index(path: Path, root: Path, known: Iterable[str]) -> str:  # '' where it is not there
+    "What an index calls a file, with links followed or not."
+    for file, folder in ((path.absolute(), root.absolute()), (path.resolve(), root.resolve())):
+        name = Path(os.path.relpath(file, folder)).as_posix()
+        if name in known:
+            return name
+    return ""
 
 
 def span_frames(
@@ -542,27 +674,33 @@ def query_features(
     **machine,  # as in `update_index`
 ) -> np.ndarray:  # (Q, D) float32
     "The features of queries: from the index, or from the encoder. `SearchError`."
-    at = {n: i for i, n in enumerate(index.videos)}
-    known = [not q.span and index.videos.get(q.name) == _stamp(q.path) for q in queries]
-    new = [q for q, old in zip(queries, known) if not old]
-    if not new:
-        return np.stack([index.x[at[q.name]] for q in queries])
+    rows = {name: i for i, name in enumerate(index.videos)}
+    known = [q.span is None and index.videos.get(q.name) == _stamp(q.path) for q in queries]
+    new = [q for q, is_known in zip(queries, known) if not is_known]
+    encoded = iter(_encode_queries(index, new, encoder, batch, machine) if new else [])
+    features = []
+    for query, is_known in zip(queries, known):
+        features.append(index.x[rows[query.name]] if is_known else next(encoded))
+    return np.stack(features)
+
+
+def _encode_queries(
+    index: SearchIndex,
+    queries: Sequence[Query],
+    encoder: EncoderFile,
+    batch: int,  # as in `update_index`
+    machine: dict[str, Any],  # as in `update_index`
+) -> list[np.ndarray]:  # each (D,) float32
+    "The features of queries, from the encoder. `SearchError`."
     from ..data.manifest import Manifest
     from ..measure.features import as_manifest
     from ..training.machine import Machine
 
-    table = as_manifest([q.path for q in new])
-
-    def check(
-        q,
-        status,  # 'ok', a feature, or why there is none
-    ):
-        if isinstance(status, str) and status != "ok":
-            raise SearchError(f"{q.path}: {status}; search for another video")
-
-    for q, r in zip(new, table.rows):
-        check(q, r.status)
-    spans = [span_frames(q, r.frames, r.fps) for q, r in zip(new, table.rows)]
+    table = as_manifest([q.path for q in queries])
+    for query, row in zip(queries, table.rows):
+        if row.status != "ok":
+            raise SearchError(f"{query.path}: {row.status}; search for another video")
+    spans = [span_frames(q, r.frames, r.fps) for q, r in zip(queries, table.rows)]
 
     class Spans(Manifest):  # frame 0 of a row is the first of its span
         def decode(self, row, numbers, stream="clips"):
@@ -572,12 +710,15 @@ def query_features(
     network, code = encoder.network
     _check_code(index, code, encoder)
     quiet = Machine(**machine | {"workers": 0, "progress": False})
-    features = dict(_features(network, index.key, Spans(table.path, rows), batch, quiet))
-    for row, x in features.items():
-        check(new[row], x)
-    return np.stack(
-        [index.x[at[q.name]] if k else features[new.index(q)] for q, k in zip(queries, known)]
-    )
+    features: dict[int, np.ndarray] = {}
+    for i, x in _features(network, index.key, Spans(table.path, rows), batch, quiet):
+        if isinstance(x, str):
+            raise SearchError(f"{queries[i].path}: {x}; search for another video")
+        features[i] = x
+    return [features[i] for i in range(len(queries))]
+
+
+# -- the nearest videos
 
 
 class Hit(NamedTuple):
@@ -598,54 +739,68 @@ def find_nearest(
     "The nearest videos of each query."
     if k < 1:
         raise SearchError(f"k={k} finds nothing; take 1 or more")
-    names, hits = list(index.videos), list[list[Hit]]()
-    some = max(1, 2**26 // len(names))  # queries at a time: 256 MiB of cosines
-    for i in range(0, len(x), some):
-        sim = centred_cosines(x[i : i + some], index.x, index.mean)
-        hits += [
-            _ranked(index, names, row, k, q.name) for q, row in zip(queries[i : i + some], sim)
-        ]
+    names = list(index.videos)
+    together = max(1, 2**26 // len(names))  # queries at a time: 256 MiB of cosines
+    hits: list[list[Hit]] = []
+    for i in range(0, len(x), together):
+        sim = centred_cosines(x[i : i + together], index.x, index.mean)
+        for query, row in zip(queries[i : i + together], sim):
+            hits.append(_ranked(index, names, row, k, query.name))
     return hits
 
 
 def _ranked(
     index: SearchIndex,
-    names: Sequence[str],
+    names: Sequence[str],  # of its videos
     sim: np.ndarray,  # (N,)
     k: int,
-    leave_out: str,
+    leave_out: str,  # name of the query in the index; '': it is not there
 ) -> list[Hit]:
     "The videos of the k best ranks; more of them are looked at where many are copies."
     most = k + 8
     while True:
         best = {names[j]: float(sim[j]) for j in nearest(sim, most)}
-        groups = equal_files({n: index.root / n for n in (*best, leave_out) if n})
-        first, ranks = {n: g[0] for g in groups for n in g}, dict[str, int]()
-        if leave_out:
-            ranks[first.get(leave_out, leave_out)] = 0
-        for n in best:
-            ranks.setdefault(first.get(n, n), len(ranks) + (not leave_out))
+        ranks = _ranks(index, best, leave_out)
         if max(ranks.values()) > k or most >= len(names):
             break
         most *= 4
-    hits = [Hit(n, ranks[first.get(n, n)], cosine) for n, cosine in best.items() if n != leave_out]
+    hits = [Hit(n, ranks[n], cosine) for n, cosine in best.items() if n != leave_out]
     return sorted((h for h in hits if h.rank <= k), key=lambda h: h.rank)
 
 
-def as_text(queries: Sequence[Query], hits: Sequence[Sequence[Hit]]) -> str:
+def _ranks(
+    index: SearchIndex,
+    best: Iterable[str],  # names, the nearest first
+    leave_out: str,  # as of `_ranked`
+) -> dict[str, int]:  # name -> rank
+    "Ranks from 1; files with the same bytes share one, and the query and its copies have 0."
+    candidates = [*best, leave_out] if leave_out else [*best]
+    groups = equal_files({name: index.root / name for name in candidates})
+    original = {name: group[0] for group in groups for name in group}  # of each copy
+    ranks: dict[str, int] = {}  # of originals
+    if leave_out:
+        ranks[original.get(leave_out, leave_out)] = 0
+    first = 0 if leave_out else 1
+    for name in best:
+        ranks.setdefault(original.get(name, name), len(ranks) + first)
+    return {name: ranks[original.get(name, name)] for name in best}
+
+
+# -- answers
+
+
+def as_text(
+    queries: Sequence[Query],
+    hits: Sequence[Sequence[Hit]],  # of each
+) -> str:
     "The answers for a terminal."
-    return "\n".join(
-        line
-        for q, of_query in zip(queries, hits)
-        for line in (
-            q.text,
-            *(
-                f"{h.rank or '=':>4}  {h.similarity:6.3f}  {h.video}"
-                + "".join(f" = {c.video}" for c in copies)
-                for h, *copies in _folded(of_query)
-            ),
-        )
-    )
+    lines = []
+    for query, hits_of_query in zip(queries, hits):
+        lines.append(query.text)
+        for hit, *copies in _folded(hits_of_query):
+            names = " = ".join([hit.video, *(copy.video for copy in copies)])
+            lines.append(f"{hit.rank or '=':>4}  {hit.similarity:6.3f}  {names}")
+    return "\n".join(lines)
 
 
 def _folded(
@@ -668,16 +823,21 @@ def write_answers(
         raise SearchError(f"{path}: is no .csv, .json or .html")
     if path.suffix == ".html":
         return write_wall(path, index, queries, hits)
-    rows = [
-        {"query": q.text, "rank": h.rank, "similarity": round(h.similarity, 6), "video": h.video}
-        for q, of_query in zip(queries, hits)
-        for h in of_query
-    ]
+    rows = []
+    for query, hits_of_query in zip(queries, hits):
+        for hit in hits_of_query:
+            rows.append(
+                {
+                    "query": query.text,
+                    "rank": hit.rank,
+                    "similarity": round(hit.similarity, 6),
+                    "video": hit.video,
+                }
+            )
     if path.suffix == ".json":
         return _write(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
-    return write_csv(
-        path, [("query", "rank", "similarity", "video"), *(tuple(r.values()) for r in rows)]
-    )
+    heads = ("query", "rank", "similarity", "video")
+    return write_csv(path, [heads, *(tuple(row.values()) for row in rows)])
 
 
 def write_video_features(
@@ -692,19 +852,15 @@ def write_video_features(
     if path.suffix not in output_suffixes("extract"):
         raise SearchError(f"{path}: must end in .npz, .csv")
     if path.suffix == ".csv":
-        return write_csv(
-            path,
-            [
-                ("video", *range(x.shape[1])),
-                *([name, *map(str, row)] for name, row in zip(video, x)),
-            ],
-        )
+        rows = [[name, *map(str, row)] for name, row in zip(video, x)]
+        return write_csv(path, [("video", *range(x.shape[1])), *rows])
     return _write(path, lambda f: np.savez(f, video=np.array(video), label=np.array(label), x=x))
 
 
 # -- a page on which queries and answers play
 
-PREVIEW_SECONDS, PREVIEW_SIDE = 6.0, 160  # of a preview: seconds at most, px of the shorter side
+PREVIEW_SECONDS = 6.0  # of a preview, at most
+PREVIEW_SIDE = 160  # px of its shorter side
 
 
 @lru_cache(256)  # the same video may be near several queries
@@ -713,42 +869,42 @@ def preview(
 ) -> bytes:  # an H.264 .mp4, that every browser plays
     "A small copy for a page. `VideoError`."
     import torch
+
     from ..data.video import crop_resize, encode, iter_frames, probe
 
     p = probe(query.path)
+    fps = p.fps or 25.0
     first, n = span_frames(query, p.frames, p.fps)
-    fps, scale = p.fps or 25.0, min(1.0, PREVIEW_SIDE / min(p.height, p.width))
-    size = [max(2, 2 * round(v * scale / 2)) for v in (p.height, p.width)]
-    some = itertools.islice(
-        iter_frames(query.path), first, first + min(n, round(PREVIEW_SECONDS * fps))
-    )
-    x = torch.cat([crop_resize(torch.from_numpy(f)[None], size=size) for f in some])
-    with tempfile.TemporaryDirectory() as place:
-        return encode(Path(place) / "preview.mp4", x, fps=fps, crf=30).read_bytes()
+    last = first + min(n, round(PREVIEW_SECONDS * fps))
+    scale = min(1.0, PREVIEW_SIDE / min(p.height, p.width))
+    size = [max(2, 2 * round(side * scale / 2)) for side in (p.height, p.width)]  # even
+    frames = itertools.islice(iter_frames(query.path), first, last)
+    x = torch.cat([crop_resize(torch.from_numpy(frame)[None], size=size) for frame in frames])
+    with tempfile.TemporaryDirectory() as folder:
+        return encode(Path(folder) / "preview.mp4", x, fps=fps, crf=30).read_bytes()
 
 
 def _tile(
-    page: Path,
+    page: Path,  # that the tile stands on
     query: Query,
     title: str,
 ) -> str:  # HTML
     "One video of the wall."
     from ..data.video import VideoError
 
-    link = quote(
-        os.path.relpath(query.path.absolute(), page.absolute().parent).replace(os.sep, "/")
-    )
+    path = os.path.relpath(query.path.absolute(), page.absolute().parent)
+    link = quote(path.replace(os.sep, "/"))
     try:
+        data = b64encode(preview(query)).decode()
         film = (
-            f'<video src="data:video/mp4;base64,{b64encode(preview(query)).decode()}" '
+            f'<video src="data:video/mp4;base64,{data}" '
             'muted loop playsinline preload="metadata"></video>'
         )
     except VideoError as e:
         film = f'<div class="none">{html.escape(e.reason)}</div>'
-    return (
-        f'<figure>{film}<figcaption><b>{html.escape(title)}</b><br><a href="{link}">'
-        f"{html.escape(query.name or query.text)}</a></figcaption></figure>"
-    )
+    name = html.escape(query.name or query.text)
+    caption = f'<b>{html.escape(title)}</b><br><a href="{link}">{name}</a>'
+    return f"<figure>{film}<figcaption>{caption}</figcaption></figure>"
 
 
 def write_wall(
@@ -759,23 +915,24 @@ def write_wall(
 ) -> Path:
     "A page of queries and their nearest videos, all playing."
     sections = []
-    for q, of_query in zip(queries, hits):
-        span = f"{q.span[0]:g}–{q.span[1]:g} s" if q.span else "query"
-        tiles = [
-            _tile(
-                path,
-                Query(h.video, index.root / h.video, None, h.video),
-                f"{h.rank} · {h.similarity:.3f}" + f" · {len(copies)} copies" * bool(copies),
+    for query, hits_of_query in zip(queries, hits):
+        title = f"{query.span[0]:g}–{query.span[1]:g} s" if query.span else "query"
+        tiles = []
+        for hit, *copies in _folded(hits_of_query):
+            if not hit.rank:
+                continue  # a copy of the query
+            text = f"{hit.rank} · {hit.similarity:.3f}"
+            if copies:
+                text += f" · {len(copies)} copies"
+            tiles.append(
+                _tile(path, Query(hit.video, index.root / hit.video, None, hit.video), text)
             )
-            for h, *copies in _folded(of_query)
-            if h.rank
-        ]
-        sections.append(
-            f'<section><div class="query">{_tile(path, q, span)}</div>{"".join(tiles)}</section>'
-        )
+        first = f'<div class="query">{_tile(path, query, title)}</div>'
+        sections.append(f"<section>{first}{''.join(tiles)}</section>")
     name = "/".join(Path(index.encoder).parts[-2:])
     about = html.escape(
         f"Nearest of {len(index)} videos by the cosine from their mean; encoder {name}"
     )
     page = Path(__file__).with_name("wall.html").read_text(encoding="utf-8")
-    return _write(path, page.replace("ABOUT", about).replace("<!--sections-->", "".join(sections)))
+    page = page.replace("ABOUT", about).replace("<!--sections-->", "".join(sections))
+    return _write(path, page)

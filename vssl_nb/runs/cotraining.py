@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from .. import show
-from ..config import Phase, Recipe, RecipeError, override_known
+from ..config import Phase, Recipe, override_known
+from ..fields import RecipeError
 from ..data.dataset import video_cache
 from ..data.manifest import open_data
 from ..distributed import is_main, on_main, start

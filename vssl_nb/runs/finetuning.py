@@ -20,17 +20,8 @@ import torch
 from torch import nn
 
 import vssl_nb
-from vssl_nb.config import (
-    Augment,
-    Count,
-    Learning,
-    Recipe,
-    RecipeError,
-    Sampling,
-    Settings,
-    read_fields,
-    read_lines,
-)
+from ..config import Augment, Learning, Recipe, Sampling, read_fields, read_lines
+from ..fields import Count, RecipeError, Settings
 from ..data.manifest import Manifest
 from ..distributed import is_main, on_main, start, world_size
 from vssl_nb.measure.classify import (

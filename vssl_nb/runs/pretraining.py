@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..config import Recipe, RecipeError
+from ..config import Recipe
+from ..fields import RecipeError
 from ..data.dataset import collate
 from ..data.manifest import Manifest, Row, has_split, open_data
 from ..distributed import gather_objects, is_main, on_main, rank, start, world_size

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from .experiment import Experiment
-from ..config import Recipe, RecipeError
+from ..config import Recipe
+from ..fields import RecipeError
 from ..methods.recipes import difference, from_dict, to_dict
 from ..methods.supervised import Classifier
 from ..nets.backbones import BACKBONES, in_memory

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..config import Index, NonNegative, Settings
+from ..fields import Index, NonNegative, Settings
 from ..data.dataset import VideoCache
 from ..distributed import world_size
 from ..nets.batchnorm import hide_from_compiler

@@ -20,7 +20,6 @@ from ...config import (
     COTRAININGS,
     METHODS,
     RECIPES,
-    checked,
     difference,
     find,
     flat_fields,
@@ -30,6 +29,7 @@ from ...config import (
     settings_class,
     to_dict,
 )
+from ...fields import checked
 
 __all__ = [
     "COTRAININGS",

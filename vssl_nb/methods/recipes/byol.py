@@ -3,17 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from ...config import (
-    Count,
-    PairSettings,
-    Recipe,
-    RecipeError,
-    Share,
-    TrainingVideos,
-    find,
-    override,
-    publish,
-)
+from ...fields import Count, RecipeError, Share
+from ...config import PairSettings, Recipe, TrainingVideos, find, override, publish
 from .refusals import refuse_groups
 
 

@@ -4,17 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from ...config import (
-    Count,
-    Phase,
-    Recipe,
-    RecipeError,
-    Share,
-    TrainingVideos,
-    find,
-    override,
-    publish,
-)
+from ...fields import Count, RecipeError, Share
+from ...config import Phase, Recipe, TrainingVideos, find, override, publish
 from .infonce import QueueSettings
 
 

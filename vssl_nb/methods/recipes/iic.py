@@ -4,21 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from ...config import (
-    Augment,
-    Count,
-    Index,
-    Learning,
-    Positive,
-    Recipe,
-    RecipeError,
-    Sampling,
-    Settings,
-    TrainingVideos,
-    find,
-    override,
-    publish,
-)
+from ...config import Augment, Learning, Recipe, Sampling, TrainingVideos, find, override, publish
+from ...fields import Count, Index, Positive, RecipeError, Settings
 from .cpr import cascade_options
 from .refusals import refuse_groups
 

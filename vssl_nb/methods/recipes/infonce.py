@@ -5,17 +5,15 @@ from typing import ClassVar
 
 from ...config import (
     Augment,
-    Index,
     Learning,
     PairSettings,
-    Positive,
     Recipe,
-    RecipeError,
     Sampling,
     TrainingVideos,
     override,
     publish,
 )
+from ...fields import Index, Positive, RecipeError
 from .refusals import refuse_groups
 
 

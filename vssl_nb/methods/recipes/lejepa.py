@@ -3,20 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from ...config import (
-    ClipGroup,
-    Count,
-    Index,
-    Positive,
-    Recipe,
-    RecipeError,
-    Settings,
-    Share,
-    TrainingVideos,
-    find,
-    override,
-    publish,
-)
+from ...config import ClipGroup, Recipe, TrainingVideos, find, override, publish
+from ...fields import Count, Index, Positive, RecipeError, Settings, Share
 from .refusals import refuse_batches
 
 

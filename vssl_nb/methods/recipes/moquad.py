@@ -3,18 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from ...config import (
-    Count,
-    Positive,
-    Recipe,
-    RecipeError,
-    Settings,
-    Share,
-    TrainingVideos,
-    find,
-    override,
-    publish,
-)
+from ...fields import Count, Positive, RecipeError, Settings, Share
+from ...config import Recipe, TrainingVideos, find, override, publish
 from .refusals import refuse_batches
 
 

@@ -3,18 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
-from ...config import (
-    Count,
-    NonNegative,
-    Positive,
-    Recipe,
-    Settings,
-    Share,
-    TrainingVideos,
-    find,
-    override,
-    publish,
-)
+from ...fields import Count, NonNegative, Positive, Settings, Share
+from ...config import Recipe, TrainingVideos, find, override, publish
 from .iic import IIC_CROP
 from .refusals import refuse_batches
 

@@ -1,6 +1,7 @@
 """What several methods refuse: batches and BatchNorm groups that do not fit."""
 
-from ...config import Recipe, RecipeError
+from ...config import Recipe
+from ...fields import RecipeError
 
 
 def refuse_groups(

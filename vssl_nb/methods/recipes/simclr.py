@@ -3,20 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...config import (
-    Augment,
-    Count,
-    Learning,
-    Positive,
-    Recipe,
-    RecipeError,
-    Sampling,
-    Settings,
-    TrainingVideos,
-    find,
-    override,
-    publish,
-)
+from ...config import Augment, Learning, Recipe, Sampling, TrainingVideos, find, override, publish
+from ...fields import Count, Positive, RecipeError, Settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from ...config import Count, Index, NonNegative, Settings, publish
+from ...fields import Count, Index, NonNegative, Settings
+from ...config import publish
 
 
 @dataclass(frozen=True, kw_only=True)

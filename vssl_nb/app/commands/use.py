@@ -1,0 +1,201 @@
+"Commands that use what was trained: search, predict, convert."
+
+import sys
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ...fields import Count, Index
+from ...methods.recipes import find, override
+from ...paths import expect_no_run, expect_run, expect_run_folder, path_missing, read_card
+from ..options import Mistake, word
+from .option_groups import ReadingOptions, WritingOptions, changes, check_manifest
+from .training import RELEASED
+
+
+class Search(ReadingOptions, WritingOptions):
+    """Find the videos of a folder that are most like a video; the first time, and for new files,
+    encode them.
+    """
+
+    # videos, or spans of them in seconds: clip.mp4@12.5-15; none only brings the index up to date
+    queries: tuple[str, ...] = word("[QUERY ...]", ())
+    data: Path = Path(".")  # folder of the videos
+    # run folder, or its encoder.safetensors; hf:NAME, timm:NAME, torchvision:NAME; none: that of
+    # the index
+    encoder: Path | None = None
+    index: Path | None = None  # folder of the index; none: .vssl-search in that of the videos
+    k: Count = 10  # how many videos to show for each query
+    # also write the answers: .csv, .json or .html (it plays), new or written by this
+    out: tuple[Path, ...] = ()
+    update: bool = True  # look for new, changed and vanished videos first
+    # clips of a video whose mean is its feature; none: as in the index, 10 in a new one
+    clips: Count | None = None
+    batch: Count = 64  # clips that go through the encoder together, at most
+
+    writer: ClassVar[str] = "search"
+
+    def run(self):
+        self.check_files(*self.out)
+        if self.index:
+            expect_no_run(self.index, "--index")
+        from .. import search
+
+        options: dict[str, Any] = {
+            "batch": self.batch,
+            "device": self.device,
+            "workers": self.workers,
+        }
+        folder, encoder, clips = search.choose_index(
+            self.data, self.encoder, self.index, self.clips
+        )
+        index, (encoded, gone) = search.update_index(
+            folder, self.data, encoder, clips, new=self.update, **options
+        )
+        if encoded or gone:
+            print(f"{index}; {encoded} encoded, {gone} gone", file=sys.stderr)
+        queries = [search.parse_query(q, self.data, index.videos) for q in self.queries]
+        if not queries:
+            print(index, folder, sep="\n")
+            return
+        features = search.query_features(index, queries, encoder, **options)
+        hits = search.find_nearest(index, queries, features, self.k)
+        print(search.as_text(queries, hits))
+        for path in self.out:
+            print(search.write_answers(path, index, queries, hits))
+
+
+class Predict(ReadingOptions, WritingOptions):
+    "Ask a classifier about videos: probabilities per class."
+
+    # folder of a run that was fine-tuned or probed, or a classifier.safetensors
+    source: Path = word("RUN")
+    videos: tuple[Path, ...] = word("[VIDEO ...]", ())  # files; with --data: names in it
+    # folder of videos, or a manifest: all of it, or the videos that are named
+    data: Path | None = None
+    top: Count = 5  # most probable classes to print
+    out: Path | None = None  # .csv: the probabilities of all classes; new or written by this
+    # where a classifier sees it: named by the manifest, or computed
+    flow: Literal["", "stored", "live"] = ""
+    # the file may name a backbone or view of somebody's own: that code is run
+    outside: bool = False
+    batch: Count = 64  # clips at a time on a GPU
+    workers: Index = 0  # processes that decode
+
+    writer: ClassVar[str] = "predict"
+
+    def run(self):
+        self.check()
+        from ...measure import classify
+        from ...measure.features import as_manifest, videos_of
+
+        classifier = classify.load_classifier(self.source, self.outside)
+        table = videos_of(self.data, self.videos) if self.data else as_manifest(self.videos)
+        predicted = classify.predict_videos(
+            classifier,
+            table,
+            flow=self.flow,
+            batch=self.batch,
+            machine=self.machine(progress=len(table) > 8),
+        )
+        names = [r.video for r in table.rows]
+        print(classifier)
+        self.print_classes(predicted, names)
+        for i, reason in predicted.dropped.items():
+            print(f"unreadable: {names[i]}: {reason}", file=sys.stderr)
+        if self.out:
+            print(classify.write_predictions(self.out, predicted, names))
+
+    def check(self) -> None:
+        "Refuse what cannot be read or written. `ValueError`."
+        if not self.source.exists():
+            raise path_missing(
+                self.source,
+                "name a run that was fine-tuned or probed, or its classifier.safetensors",
+            )
+        if not (self.source / "classifier.safetensors").exists():
+            read_card(self.source)
+        if self.data is None:
+            for video in self.videos:
+                if not video.exists():
+                    raise path_missing(video, "name a video")
+        check_manifest(self.data)
+        self.check_files(self.out)
+        if not self.videos and self.data is None:
+            raise Mistake(f"{self.source}: no video was named; give files, or a folder with --data")
+
+    def print_classes(
+        self,
+        predicted: Any,  # of `measure.classify.predict_videos`
+        names: list[str],  # of all videos
+    ) -> None:
+        "Print the most probable classes of each video."
+        rows = predicted.row.tolist()
+        width = max(len(names[row]) for row in rows)
+        for row, p in zip(rows, predicted.p):
+            best = p.argsort(descending=True, stable=True)[: self.top].tolist()
+            shares = [f"{predicted.classes[c]} {100 * p[c]:.1f} %" for c in best]
+            print(f"{names[row]:{width}}", *shares, sep="  ")
+
+
+class Convert(WritingOptions):
+    """Turn a run into a released file, a released file into a run, or either into an encoder to
+    share.
+    """
+
+    source: Path = word("IN")  # run folder or released file
+    # .tar, .pth: released; .safetensors: encoder; else folder; new or written by this
+    out: Path = word("OUT")
+    # manifest: the folder becomes a run, that pretrain --resume goes on with
+    data: Path | None = None
+    recipe: str | None = None  # of that run; none: the one that the file carries
+    set: tuple[str, ...] = ()  # fields of that recipe to change, such as batch=16
+    # of a released file that does not say it
+    view: Literal["rgb", "flow", "residual"] | None = None
+    optimizer: bool = True  # write its state as well
+    device: str = "cpu"  # where the run is tried
+
+    writer: ClassVar[str] = "convert"
+
+    def run(self):
+        self.check()
+        recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
+        from ...runs.released import convert, load_released
+
+        if self.data is None:
+            contents = convert(self.source, self.out, self.view, self.optimizer)
+        else:
+            from ...runs.pretraining import import_released
+            from ...training.machine import Machine
+
+            machine = Machine(self.device, workers=0, progress=False)
+            import_released(self.source, self.data, self.out, recipe, self.view, machine)
+            contents = str(load_released(self.source, self.view))
+        if contents:
+            print(contents)
+        print(self.out)
+
+    def check(self) -> None:
+        "Refuse what cannot be read or written, and options that do not go together. `ValueError`."
+        if not self.source.exists():
+            raise path_missing(self.source, "name a run folder or a released file")
+        if self.source.is_dir():
+            expect_run(self.source, tuned=self.out.suffix in RELEASED)
+        self.check_out()
+        check_manifest(self.data)
+        if self.set and not self.recipe:
+            raise Mistake("--set changes a recipe: name it with --recipe")
+        if self.recipe and not self.data:
+            raise Mistake("--recipe makes a run, and a run needs --data: name the manifest")
+        if self.data and self.source.is_dir():
+            raise Mistake(f"{self.source}: is a run already; leave out --data")
+
+    def check_out(self) -> None:
+        "Refuse to write over a run or a file of somebody. PathError."
+        if self.data:
+            expect_run_folder(self.out)
+        elif self.out.suffix in (*RELEASED, ".safetensors"):
+            self.check_files(self.out)
+        else:
+            expect_no_run(self.out)
+            names = ("config.json", "model.safetensors", "README.md")
+            self.check_files(*(self.out / name for name in names))
