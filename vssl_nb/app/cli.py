@@ -1563,7 +1563,6 @@ def split_words(
 
 
 NAMED = {
-    "protocol": ("a protocol", "measure/protocols.csv"),
     "preset": ("a training", "runs/trainings.csv"),
     # options whose values are names in a table
     "finetune": ("a training", "runs/trainings.csv"),
@@ -1598,6 +1597,11 @@ def parse(
                 resolve(
                     name.removesuffix("_held_out"), {r["name"]: r for r in read_lines(table)}, part
                 )
+        protocol = values.get("protocol") or ":"
+        if ":" not in protocol and command != "probe":
+            from ..measure.protocols import PROTOCOLS
+
+            resolve(protocol, PROTOCOLS, "a protocol")
         if "" in words:
             raise Mistake("'' is an empty argument; . is this folder")
         for name, o in options.items():

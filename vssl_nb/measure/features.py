@@ -42,15 +42,8 @@ from ..training.machine import DTYPES, Loader, Machine, keep_memory
 from ..data.manifest import Manifest, ManifestError, Row, find_videos, read, with_rows
 from ..data.views import Views, live_flow, streams, tvl1_live
 from ..data.video import VideoError, probe
-from vssl_nb.measure.protocols import (
-    SQUARES,
-    PROTOCOLS,
-    Protocol,
-    clip_frames,
-    colour_change,
-    counted,
-)
-from .protocols import crop_boxes, protocol
+from .protocols import PROTOCOLS, SQUARES, Protocol, counted, protocol
+from .windows import clip_frames, colour_change, crop_boxes
 from ..progress import progress_bar
 
 # %% ../../nbs/library/features.ipynb #ec2e1eaf
