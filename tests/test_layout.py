@@ -31,6 +31,8 @@ NAMED_AFTER_PAPERS = {
     "measure.classify": "a protocol",
     "app.cli": "a protocol",
     "runs.released": "files of released code",
+    "runs.released_names": "files of released code",
+    "app.convert": "files of released code",
 }
 
 

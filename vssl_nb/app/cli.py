@@ -1151,7 +1151,8 @@ class Convert(WritingOptions):
         if self.data and self.source.is_dir():
             raise Mistake(f"{self.source}: is a run already; leave out --data")
         recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
-        from ..runs.released import convert, load_released
+        from ..runs.released import load_released
+        from .convert import convert
 
         if self.data is None:
             contents = convert(self.source, self.out, self.view, self.optimizer)

@@ -63,7 +63,8 @@ from ..nets.backbones import create
 from .budget import free_memory, refuse_large_clips
 from .hub import load_hub
 from .parts import encoder_about, training_device
-from .released import RELEASED_FILES, load_released
+from .released import load_released
+from .released_names import RELEASED_FILES
 from ..training.checkpoints import read_encoder, read_heads
 from ..training.loop import TrainError, read_json, write_json
 from ..training.machine import Machine
