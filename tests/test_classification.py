@@ -53,7 +53,8 @@ from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier
-from vssl_nb.runs.evaluation import EvaluatedEncoder, measure_probe, name_lost
+from vssl_nb.measure.splits import name_lost
+from vssl_nb.runs.evaluation import EvaluatedEncoder, measure_probe
 from vssl_nb.runs.finetuning import TRAININGS, measure_finetuned, open_session, predict, preset
 from vssl_nb.runs.finetuning import fitted, starting_point, training_and_validation_rows
 from vssl_nb.runs.parts import Plateau, training_clips

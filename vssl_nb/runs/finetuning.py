@@ -57,7 +57,8 @@ from vssl_nb.runs.evaluation import (
     refuse_leak,
     result_row,
 )
-from .evaluation import untrained_encoder, warn_of_copies
+from .evaluation import untrained_encoder
+from ..measure.splits import warn_of_copies
 from .budget import refuse_too_large
 from .parts import Parts, Plateau, build, encoder_about, training_device, view_options
 from .pretraining import earlier_run, manifest_place, open_folder, untrained
