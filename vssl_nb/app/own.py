@@ -20,9 +20,9 @@ from ..data.dataset import collate
 from ..data.manifest import Manifest, open_data
 from ..data.video import VideoError, crop_resize
 from ..measure.features import extract_clips
+from ..measure.fixed_clips import FixedClips
 from ..measure.health import (
     UNCHANGED,
-    FixedClips,
     Reordered,
     knn_chance,
     knn_r1,

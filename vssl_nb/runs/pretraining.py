@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from ..data.dataset import collate
 from ..data.manifest import Manifest, Row, has_split, open_data
-from ..measure.health import HealthMonitor, health_log
+from ..measure.monitor import HealthMonitor, health_log
 from ..config import Recipe, RecipeError
 from ..methods.recipes import difference, flat_fields, from_dict, to_dict
 from ..paths import expect_run, expect_run_folder, read_card
