@@ -7,7 +7,7 @@ def encoder(name, outside=False):
     """An encoder that somebody shares, by its folder or its name on the Hub: clips (B, 3, T, H, W)
     -> (B, D).
     """
-    from vssl_nb.runs.released import from_pretrained
+    from vssl_nb.app.sharing import from_pretrained
 
     return from_pretrained(name, outside)
 

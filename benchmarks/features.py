@@ -53,7 +53,7 @@ class OneByOne:
 
     def __getitem__(self, i):
         from vssl_nb.data.augmentation import centre
-        from vssl_nb.measure.protocols import clip_frames, crop_boxes
+        from vssl_nb.measure.windows import clip_frames, crop_boxes
 
         r, p = self.manifest.rows[self.rows[i]], self.p
         numbers = clip_frames(p, r.frames, self.rows[i])

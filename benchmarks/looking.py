@@ -27,7 +27,8 @@ from vssl_nb.measure.classify import PROBES, linear_probe  # noqa: E402
 from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained  # noqa: E402
 from vssl_nb.runs.experiment import resolve  # noqa: E402
 from vssl_nb.measure.features import extract  # noqa: E402
-from vssl_nb.measure.health import FixedClips, frozen_by_class, motion_focus, need_of_motion  # noqa: E402
+from vssl_nb.measure.fixed_clips import FixedClips  # noqa: E402
+from vssl_nb.measure.health import frozen_by_class, motion_focus, need_of_motion  # noqa: E402
 from vssl_nb.training.machine import Machine  # noqa: E402
 
 

@@ -13,7 +13,9 @@ from house import ROOT
 from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import read, write
-from vssl_nb.runs.released import convert, from_pretrained, load_released, save_released
+from vssl_nb.app.convert import convert, save_released
+from vssl_nb.app.sharing import from_pretrained
+from vssl_nb.runs.released import load_released
 from vssl_nb.training.checkpoints import CheckpointError, load, read_encoder
 from vssl_nb.measure.classify import load_classifier
 from vssl_nb.measure.protocols import Protocol

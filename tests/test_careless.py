@@ -492,7 +492,7 @@ def own_files(place: Path):
     import numpy as np
     import torch
     from vssl_nb.app import search
-    from vssl_nb.measure import classify, gaussian
+    from vssl_nb.measure import classify, ranking
     from vssl_nb.papers import report
     from vssl_nb.runs.cotraining import MiningQuality
     from vssl_nb.training.run_folder import write_json
@@ -517,7 +517,7 @@ def own_files(place: Path):
     yield "predict", classify.write_predictions(place / "p.csv", guess, names)
     yield (
         "uncertainty",
-        gaussian.write_ranking(
+        ranking.write_ranking(
             place / "u.csv",
             [{"rank": 1, "video": "a", "label": "", "uncertainty": 1.0, "between": 0.5}],
         ),

@@ -28,7 +28,7 @@ from vssl_nb.app import cli
 from vssl_nb.data import augmentation as augment, manifest, toy
 from vssl_nb.data.prepare import prepare_dataset
 from vssl_nb.nets import backbones, heads
-from vssl_nb.measure import features, protocols, retrieval
+from vssl_nb.measure import features, protocols, retrieval, windows
 from vssl_nb.methods import supervised
 from vssl_nb.training.checkpoints import load
 from vssl_nb.distributed import run_distributed
@@ -53,7 +53,8 @@ from vssl_nb.measure.features import ProtocolClips, all_clips, clip_batch
 from vssl_nb.measure.protocols import protocol
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.methods.supervised import Classifier
-from vssl_nb.runs.evaluation import EvaluatedEncoder, measure_probe, name_lost
+from vssl_nb.measure.splits import name_lost
+from vssl_nb.runs.evaluation import EvaluatedEncoder, measure_probe
 from vssl_nb.runs.finetuning import TRAININGS, measure_finetuned, open_session, predict, preset
 from vssl_nb.runs.finetuning import fitted, starting_point, training_and_validation_rows
 from vssl_nb.runs.experiment import resolve
@@ -687,9 +688,9 @@ def test_iic_is_tested_on_the_windows_of_the_released_code():
     for frames in (29, 187):
         # datasets/ucf101.py:118, 167
         released = [int(i - 8) for i in np.linspace(8, frames - 1 - 8, 10)]
-        assert protocols.clip_frames(how, frames)[:, 0].tolist() == released
+        assert windows.clip_frames(how, frames)[:, 0].tolist() == released
     # 29.5, rounded to even
-    assert protocols.crop_boxes(how, 128, 171)[0].tolist() == [[8, 30, 112, 112]]
+    assert windows.crop_boxes(how, 128, 171)[0].tolist() == [[8, 30, 112, 112]]
     assert how.average == "logits" and (how.length, how.size) == (16, 112)
     # on flow CoCLR's windows end with its last picture
     assert [p.testing.pictures for n, p in TRAININGS.items() if n[:3] in ("coc", "cpr")] == [

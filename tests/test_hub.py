@@ -19,7 +19,8 @@ from torchvision import models
 from vssl_nb.app import cli
 from vssl_nb.data import manifest, toy
 from vssl_nb.measure.features import as_manifest, digest, extract
-from vssl_nb.measure.protocols import Protocol, clip_frames, protocol
+from vssl_nb.measure.protocols import Protocol, protocol
+from vssl_nb.measure.windows import clip_frames
 from vssl_nb.runs import hub
 from vssl_nb.app import label_free
 from vssl_nb.app.verdict import give_verdict

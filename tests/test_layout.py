@@ -32,6 +32,8 @@ NAMED_AFTER_PAPERS = {
     "app.commands.measurement": "a protocol",
     "app.demo": "rows of its table",
     "runs.released": "files of released code",
+    "runs.released_names": "files of released code",
+    "app.convert": "files of released code",
 }
 
 

@@ -17,7 +17,8 @@ from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import Row, read, write
 from vssl_nb.data.video import encode
-from vssl_nb.measure.health import UNCHANGED, FixedClips, Reordered
+from vssl_nb.measure.fixed_clips import FixedClips
+from vssl_nb.measure.health import UNCHANGED, Reordered
 from vssl_nb.measure.protocols import Protocol
 from vssl_nb.fields import RecipeError
 from vssl_nb.methods.recipes import find, override

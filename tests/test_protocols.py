@@ -23,15 +23,8 @@ from vssl_nb.measure.features import FeatureStore, extract, feature_key, restric
 from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import Manifest, Row
 from vssl_nb.data.views import frame_residual
-from vssl_nb.measure.protocols import (
-    PROTOCOLS,
-    Protocol,
-    clip_frames,
-    colour_change,
-    counted,
-    crop_boxes,
-)
-from vssl_nb.measure.protocols import protocol
+from vssl_nb.measure.protocols import PROTOCOLS, Protocol, counted, protocol
+from vssl_nb.measure.windows import clip_frames, colour_change, crop_boxes
 from vssl_nb.measure.retrieval import centre_and_normalise
 from vssl_nb.data.video import crop_resize, decode, encode
 

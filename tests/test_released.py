@@ -25,19 +25,18 @@ from torch.nn import functional as F
 from vssl_nb.nets.backbones import create, r3d18_iic
 from vssl_nb.nets.heads import make_head
 from vssl_nb.methods.recipes import find
+from vssl_nb.app.convert import save_released
+from vssl_nb.app.sharing import from_pretrained, save_pretrained
 from vssl_nb.runs.released import (
     DIFFERING,
     LACKS,
-    LAYOUTS,
     NOT_FINITE,
     SHAPE,
     continued_state,
-    from_pretrained,
     load_released,
-    read_torch_file,
-    save_pretrained,
-    save_released,
 )
+from vssl_nb.runs.released_names import LAYOUTS
+from vssl_nb.runs.torch_files import read_torch_file
 from vssl_nb.training.checkpoints import CheckpointError
 
 K, DIM = 32, 128
@@ -643,7 +642,7 @@ def test_files_larger_than_they_are(tmp_path, monkeypatch):
     (tmp_path / "memo.pth").write_bytes(legacy(b"Nr\xff\xff\xff\xff."))
     assert read_torch_file(tmp_path / "memo.pth") == (None, False)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
-    monkeypatch.setattr("vssl_nb.runs.released.MAX_PICKLE", 100)
+    monkeypatch.setattr("vssl_nb.runs.torch_files.MAX_PICKLE", 100)
     assert "its pickle is too long" in refused(
         tmp_path / "x.pth", archive(pickle.dumps(["x" * 200], 2))
     )

@@ -146,7 +146,8 @@ def other_bytes():
 
 def released(**changes):
     "A released file with another recipe in it, or, of none, without any."
-    from vssl_nb.runs.released import load_released, save_released
+    from vssl_nb.app.convert import save_released
+    from vssl_nb.runs.released import load_released
 
     def write():
         r = load_released("x.tar")

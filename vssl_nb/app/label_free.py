@@ -17,16 +17,8 @@ from torch.utils.data import DataLoader
 
 from ..data.dataset import collate
 from ..measure.features import extract_clips
-from ..measure.health import (
-    UNCHANGED,
-    FixedClips,
-    Reordered,
-    knn_chance,
-    knn_r1,
-    rankme,
-    reorder,
-    std,
-)
+from ..measure.health import UNCHANGED, Reordered, knn_chance, knn_r1, rankme, reorder, std
+from ..measure.fixed_clips import FixedClips
 from ..nets.backbones import create
 from ..runs.evaluation import EvaluatedEncoder
 from ..runs.hub import HubEncoder

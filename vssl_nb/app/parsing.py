@@ -124,7 +124,6 @@ def named_recipe(
 
 # options whose values are names in a table: what they name, and the table
 NAMED = {
-    "protocol": ("a protocol", "measure/protocols.csv"),
     "preset": ("a training", "runs/trainings.csv"),
     "finetune": ("a training", "runs/trainings.csv"),
 }
@@ -153,6 +152,12 @@ def _check_values(
         if name and not outside and command != "probe":
             known = {row["name"]: row for row in read_lines(table)}
             resolve(name.removesuffix("_held_out"), known, kind)
+
+    protocol = values.get("protocol") or ""
+    if protocol and ":" not in protocol and command != "probe":
+        from ..measure.protocols import PROTOCOLS
+
+        resolve(protocol, PROTOCOLS, "a protocol")
 
 
 def _word_fields(

@@ -4,16 +4,20 @@
 
 # %% auto #0
 __all__ = ['SELECTIONS', 'PROBES', 'ATTENTIVE_PROBES', 'hold_out', 'hold_out_rows', 'labelled_rows', 'softmax_regression',
-           'LinearProbe', 'Linear', 'folded', 'linear_probe', 'Predictions', 'label_ranks', 'confusion_matrix',
-           'accuracy', 'two_stream', 'classify', 'VideoClassifier', 'predict_rows', 'collect_predictions',
-           'predict_videos', 'export_classifier', 'load_classifier', 'write_predictions', 'save_predictions',
-           'load_predictions', 'classification_row', 'AttentiveProbe', 'AttentiveClassifier', 'VideoTokens',
-           'attentive_probe']
+           'LinearProbe', 'Linear', 'Descent', 'minimise', 'folded', 'linear_probe', 'Predictions', 'label_ranks',
+           'confusion_matrix', 'accuracy', 'two_stream', 'classify', 'VideoClassifier', 'predict_rows',
+           'collect_predictions', 'predict_videos', 'export_classifier', 'load_classifier', 'write_predictions',
+           'save_predictions', 'load_predictions', 'classification_row', 'AttentiveProbe', 'AttentiveClassifier',
+           'VideoTokens', 'attentive_probe']
 
 # %% ../../nbs/library/classify.ipynb #dcb67216
-import dataclasses, json, logging, math, shlex
+import dataclasses
+import json
+import logging
+import math
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,10 +34,15 @@ from vssl_nb.measure.features import (
     Features,
     as_manifest,
     check_suffix,
+    device_of,
     encoder_views,
     extract_clips,
+    mean_of_clips,
+    read_record,
+    trusted,
+    write_csv,
+    write_record,
 )
-from .features import mean_of_clips, read_record, trusted, write_csv, write_record
 from .gaussian import video_probabilities
 from .protocols import SQUARES, Protocol
 from ..nets.backbones import in_memory
@@ -43,8 +52,8 @@ from vssl_nb.training.checkpoints import (
     export_encoder,
     read_encoder,
     read_heads,
+    read_tensors,
 )
-from ..training.checkpoints import read_tensors
 from ..distributed import gather_objects, rank, world_size
 from ..training.machine import Machine
 from ..training.loop import steps, warmup_cosine
@@ -62,29 +71,47 @@ def hold_out(
     "Hold out whole sources of every class that has two or more; no class leaves the training side."
     if not 0 < share < 1:
         raise ValueError(f"share={share!r} must be between 0 and 1, such as 0.2")
-    size, of = Counter(source), Counter(zip(source, label))
-    # of a source with several labels, the most frequent
-    main = {s: min((-of[s, c], c) for c in set(label) if of[s, c])[1] for s in size}
-    homes = {c: {s for s, d in of if d == c} for c in set(label)}
-    stay, held = {s for h in homes.values() if len(h) == 1 for s in h}, set[int]()
+    size = Counter(source)
+    sources_of = {c: {s for s, d in zip(source, label) if d == c} for c in set(label)}
+    main = _main_class(label, source)
+    # the only source of a class is never held out
+    stay = {s for sources in sources_of.values() if len(sources) == 1 for s in sources}
+
+    held = set[int]()
     # counted, so that classes of the test part do not change the draw
     for n, c in enumerate(sorted(set(main.values()))):
-        mine = sorted(s for s in main if main[s] == c)
-        order = np.random.default_rng((seed, n)).permutation(len(mine))
-        drawn = [mine[i] for i in order if mine[i] not in stay]
-        room = share * sum(size[s] for s in mine)
-        # one stays in any case; one leaves where it can
-        for i, s in enumerate(drawn if len(drawn) < len(mine) else drawn[:-1]):
-            if i and size[s] > room:
-                continue
-            held.add(s)
-            room -= size[s]
+        candidates = sorted(s for s in main if main[s] == c)
+        order = np.random.default_rng((seed, n)).permutation(len(candidates))
+        drawn = [candidates[i] for i in order if candidates[i] not in stay]
+        # one stays in any case
+        if len(drawn) == len(candidates):
+            drawn = drawn[:-1]
+        room = share * sum(size[s] for s in candidates)
+        for i, s in enumerate(drawn):
+            # the first leaves even where it is larger than its share
+            if i == 0 or size[s] <= room:
+                held.add(s)
+                room -= size[s]
+
     # a class that only came along with the sources of others
     while lost := set(label) - {c for c, s in zip(label, source) if s not in held}:
-        held -= {s for c in lost for s in homes[c]}
-    return [i for i, s in enumerate(source) if s not in held], [
-        i for i, s in enumerate(source) if s in held
-    ]
+        for c in lost:
+            held -= sources_of[c]
+    train = [i for i, s in enumerate(source) if s not in held]
+    validation = [i for i, s in enumerate(source) if s in held]
+    return train, validation
+
+
+def _main_class(
+    label: Sequence[int],  # class id of each video
+    source: Sequence[int],  # id of the recording of each video
+) -> dict[int, int]:  # source -> class
+    "The most frequent class of each source, of equals the smallest."
+    videos = Counter(zip(source, label))
+    main: dict[int, int] = {}
+    for s, c in sorted(videos, key=lambda pair: (-videos[pair], pair[1])):
+        main.setdefault(s, c)
+    return main
 
 
 def hold_out_rows(
@@ -97,47 +124,50 @@ def hold_out_rows(
     names them.
     """
     rows = labelled_rows(manifest, "train", split)
-    cut = hold_out(
-        [manifest.label_id(r) for r in rows], [manifest.source_id(r) for r in rows], share, seed
-    )
-    train, val = ([rows[i] for i in part] for part in cut)
-    if not val:
+    labels = [manifest.label_id(r) for r in rows]
+    sources = [manifest.source_id(r) for r in rows]
+    train, validation = ([rows[i] for i in part] for part in hold_out(labels, sources, share, seed))
+    if not validation:
         raise ValueError(
-            f"{manifest.path}: no class has two sources in the training part of split "
-            f"{split}, so nothing can be held out; fill the column source, or use selection='last'"
+            f"{manifest.path}: no class has two sources in the training part of split {split}, so "
+            "nothing can be held out; fill the column source, or use selection='last'"
         )
-    alone = sorted({manifest.rows[r].label for r in train} - {manifest.rows[r].label for r in val})
+    validated = {manifest.rows[r].label for r in validation}
+    alone = sorted({manifest.rows[r].label for r in train} - validated)
     if alone:
         _log.warning(
-            "%s: %d classes have a single source in the training part of split %d and are "
-            "not validated: %s",
+            "%s: %d classes have a single source in the training part of split %d and are not "
+            "validated: %s",
             manifest.path,
             len(alone),
             split,
             ", ".join(alone),
         )
-    return train, val
+    return train, validation
 
 
-def labelled_rows(manifest: Manifest, part: str, split: int) -> list[int]:
+def labelled_rows(
+    manifest: Manifest,
+    part: str,  # 'train' or 'test'
+    split: int,  # 1, 2 or 3
+) -> list[int]:
     """The rows of a part; ValueError where a label is missing, or a test class has no training
     video.
     """
     rows = manifest.select(part, split)
-    if bare := [manifest.rows[r].video for r in rows if manifest.label_id(r) < 0]:
+    unlabelled = [manifest.rows[r].video for r in rows if manifest.label_id(r) < 0]
+    if unlabelled:
         raise ValueError(
-            f"{manifest.path}: {len(bare)} of {len(rows)} {part} videos have no label, such as "
-            f"{bare[0]}; fill the column label, or take them out of split{split}"
+            f"{manifest.path}: {len(unlabelled)} of {len(rows)} {part} videos have no label, such "
+            f"as {unlabelled[0]}; fill the column label, or take them out of split{split}"
         )
-    trained = {
-        manifest.rows[r].label
-        for r in (manifest.select("train", split) if part == "test" else rows)
-    }
-    if lacking := sorted({manifest.rows[r].label for r in rows} - trained):
+    training_rows = manifest.select("train", split) if part == "test" else rows
+    trained = {manifest.rows[r].label for r in training_rows}
+    lacking = sorted({manifest.rows[r].label for r in rows} - trained)
+    if lacking:
         raise ValueError(
-            f"{manifest.path}: {len(lacking)} classes of the test part have no training video "
-            f"in split {split}, such as {lacking[0]!r}; take their videos out of it, or train on "
-            "some"
+            f"{manifest.path}: {len(lacking)} classes of the test part have no training video in "
+            f"split {split}, such as {lacking[0]!r}; take their videos out of it, or train on some"
         )
     return rows
 
@@ -152,16 +182,18 @@ def softmax_regression(
     # else no minimum
     if not strength > 0:
         raise ValueError(f"strength={strength!r} must be above 0")
-    if bad := int((~x.isfinite().all(1)).sum()):
+    bad = int((~x.isfinite().all(1)).sum())
+    if bad:
         raise ValueError(
-            f"x: {bad} of {len(x)} features hold NaN "
-            "or infinity; look at the encoder that made them"
+            f"x: {bad} of {len(x)} features hold NaN or infinity; look at the encoder that made "
+            "them"
         )
-    x, C = x.double(), int(y.max()) + 1
-    w, b = (
-        p.clone().requires_grad_() for p in start or (x.new_zeros(C, x.shape[1]), x.new_zeros(C))
-    )
-    opt = torch.optim.LBFGS(
+    x = x.double()
+    C = int(y.max()) + 1
+    if start is None:
+        start = x.new_zeros(C, x.shape[1]), x.new_zeros(C)
+    w, b = (p.clone().requires_grad_() for p in start)
+    optimizer = torch.optim.LBFGS(
         [w, b],
         max_iter=1000,
         tolerance_grad=1e-7,
@@ -171,13 +203,13 @@ def softmax_regression(
     )
 
     def loss():
-        opt.zero_grad()
+        optimizer.zero_grad()
         value = F.cross_entropy(x @ w.T + b, y) + strength / 2 * w.square().sum()
         value.backward()
         return value
 
     with torch.enable_grad():
-        opt.step(loss)
+        optimizer.step(loss)
     slope = max(float(p.grad.abs().max()) for p in (w, b) if p.grad is not None)
     if slope > 1e-4:
         _log.warning(
@@ -192,10 +224,18 @@ SELECTIONS = {
     "validation": "chosen on videos held out of the training part by source; no test video is "
     "looked at",
     "last": "nothing is chosen: one strength, or the last epoch; no test video is looked at",
-    "test": "!!! CHOSEN ON THE TEST VIDEOS (official mode of the released code): the number is "
-    "too good, do "
-    "not compare it with clean ones !!!",
+    "test": "!!! CHOSEN ON THE TEST VIDEOS (official mode of the released code): the number is too "
+    "good, do not compare it with clean ones !!!",
 }
+
+
+def _selection_in_words(
+    settings: Any,  # a LinearProbe or an AttentiveProbe
+) -> str:
+    text = SELECTIONS[settings.selection]
+    if settings.selection == "validation":
+        text += f" ({settings.share:.0%} held out, then trained again on all)"
+    return text
 
 
 @dataclass(frozen=True)
@@ -236,36 +276,36 @@ class LinearProbe:
 
     def __str__(self) -> str:
         "What a probe does, a line for each step."
-        ready = ", ".join(
-            ["minus the mean of the training features"] * self.centre
-            + ["of length 1"] * self.normalise
-            + ["each dimension with mean 0 and variance 1"] * self.batchnorm
+        steps = []
+        if self.centre:
+            steps.append("minus the mean of the training features")
+        if self.normalise:
+            steps.append("of length 1")
+        if self.batchnorm:
+            steps.append("each dimension with mean 0 and variance 1")
+        lines = [
+            f"probe {self.name}: a linear classifier on stored features",
+            f"  features  {', '.join(steps) or 'as they are'}",
+            f"  training  {self._training_in_words()}",
+            f"  selection {_selection_in_words(self)}",
+        ]
+        return "\n".join(lines)
+
+    def _training_in_words(self) -> str:
+        if self.solver == "lbfgs":
+            strengths = ", ".join(f"{s:g}" for s in self.strengths)
+            if len(self.strengths) > 1:
+                strengths = f"one of {strengths}"
+            return f"softmax regression by L-BFGS, L2 strength {strengths}"
+        drops = ", ".join(f"{d:g}" for d in self.drops)
+        text = (
+            f"SGD, rate {self.lr:g} falling to a tenth at {drops}, weight decay "
+            f"{self.weight_decay:g}, momentum {self.momentum:g}, batch {self.batch}, "
+            f"{self.epochs} epochs, a look every {self.every}"
         )
-        strengths = ", ".join(f"{s:g}" for s in self.strengths)
-        training = (
-            "softmax regression by L-BFGS, L2 strength "
-            + "one of " * (len(self.strengths) > 1)
-            + strengths
-        )
-        if self.solver == "sgd":
-            training = (
-                f"SGD, rate {self.lr:g} falling to a tenth at "
-                f"{', '.join(f'{d:g}' for d in self.drops)}, weight decay {self.weight_decay:g}, "
-                "momentum "
-                f"{self.momentum:g}, batch {self.batch}, {self.epochs} epochs, a look every "
-                f"{self.every}" + f" from epoch {self.first} on" * bool(self.first)
-            )
-        again = f" ({self.share:.0%} held out, then trained again on all)" * (
-            self.selection == "validation"
-        )
-        return "\n".join(
-            [
-                f"probe {self.name}: a linear classifier on stored features",
-                f"  features  {ready or 'as they are'}",
-                f"  training  {training}",
-                f"  selection {SELECTIONS[self.selection]}{again}",
-            ]
-        )
+        if self.first:
+            text += f" from epoch {self.first} on"
+        return text
 
 
 PROBES = {
@@ -302,7 +342,9 @@ class Linear:
     ) -> Tensor:  # (N, D) float64
         "Features as the classifier takes them."
         x = x.double() - self.mean
-        return ((F.normalize(x, dim=1) if self.normalise else x) - self.shift) * self.scale
+        if self.normalise:
+            x = F.normalize(x, dim=1)
+        return (x - self.shift) * self.scale
 
     def logits(
         self,
@@ -310,9 +352,9 @@ class Linear:
         classes: int,  # C of the manifest
     ) -> Tensor:  # (N, C) float64
         "Scores of all classes; -inf for those without training videos."
-        return x.new_full((len(x), classes), -math.inf, dtype=torch.float64).index_copy_(
-            1, self.ids, self.prepare(x) @ self.weight.T + self.bias
-        )
+        scores = self.prepare(x) @ self.weight.T + self.bias
+        every = x.new_full((len(x), classes), -math.inf, dtype=torch.float64)
+        return every.index_copy_(1, self.ids, scores)
 
     def tensors(self) -> dict[str, Tensor]:  # weight, bias, ids, mean, shift, scale
         return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
@@ -328,21 +370,22 @@ def _blank(
     settings: LinearProbe,
 ) -> Linear:
     "A probe of zeros that prepares features as the settings have it."
-    ids, zero = label.unique(), x.new_zeros(x.shape[1], dtype=torch.float64)
-    mean = x.double().mean(0) if settings.centre else zero
+    ids = label.unique()
+    zero = x.new_zeros(x.shape[1], dtype=torch.float64)
     probe = Linear(
-        zero.expand(len(ids), -1),
-        zero.new_zeros(len(ids)),
-        ids,
-        mean,
-        zero,
-        zero + 1,
-        settings.normalise,
+        weight=zero.expand(len(ids), -1),
+        bias=zero.new_zeros(len(ids)),
+        ids=ids,
+        mean=x.double().mean(0) if settings.centre else zero,
+        shift=zero,
+        scale=zero + 1,
+        normalise=settings.normalise,
     )
     if settings.batchnorm and settings.solver == "lbfgs":
-        seen = probe.prepare(x)
+        prepared = probe.prepare(x)
+        probe.shift = prepared.mean(0)
         # eps of BatchNorm
-        probe.shift, probe.scale = seen.mean(0), (seen.var(0, correction=0) + 1e-5).rsqrt()
+        probe.scale = (prepared.var(0, correction=0) + 1e-5).rsqrt()
     return probe
 
 
@@ -350,58 +393,121 @@ def _by_lbfgs(
     x: Tensor,  # (N, D)
     label: Tensor,  # (N,)
     settings: LinearProbe,
-    seed: int,
 ) -> Iterator[Linear]:
     "A probe for each strength, strongest first."
-    blank, start = _blank(x, label, settings), None
-    seen, y = blank.prepare(x), torch.searchsorted(blank.ids, label)
+    blank = _blank(x, label, settings)
+    prepared = blank.prepare(x)
+    y = torch.searchsorted(blank.ids, label)
+    weights = None
     for strength in sorted(settings.strengths, reverse=True):
-        start = softmax_regression(seen, y, strength, start)
-        yield dataclasses.replace(blank, weight=start[0], bias=start[1], chosen=strength, tried={})
+        weights = softmax_regression(prepared, y, strength, weights)
+        w, b = weights
+        yield dataclasses.replace(blank, weight=w, bias=b, chosen=strength, tried={})
+
+
+class Descent:
+    "One minimisation on its way: what falls, by which optimizer, at which rates."
+
+    def __init__(
+        self,
+        loss: Callable[..., Tensor],  # of what a batch holds
+        parameters: Iterable[Tensor],  # that the loss depends on
+        optimizer: torch.optim.Optimizer,  # of these parameters
+        # field of the optimizer's groups -> time in epochs -> factor of what it was at the start
+        schedules: Mapping[str, Callable[[float], float]],
+        max_norm: float | None = None,  # of the gradient; None: of any
+    ):
+        self.loss = loss
+        self.parameters = list(parameters)
+        self.optimizer = optimizer
+        self.schedules = schedules
+        self.max_norm = max_norm
+        for group in optimizer.param_groups:
+            for name in schedules:
+                group.setdefault(f"initial_{name}", group[name])
+
+    def step(
+        self,
+        batch: Sequence[Any],  # arguments of the loss
+        time: float,  # epochs since the start
+    ) -> None:
+        "One step down the gradient of a batch."
+        for name, factor in self.schedules.items():
+            for group in self.optimizer.param_groups:
+                group[name] = group[f"initial_{name}"] * factor(time)
+        self.optimizer.zero_grad()
+        self.loss(*batch).backward()
+        if self.max_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.max_norm)
+        self.optimizer.step()
+
+
+def minimise(
+    descents: Sequence[Descent],  # all of them see the same batches
+    batches: Callable[[int], Iterable[Sequence[Any]]],  # epoch, from 0 -> its batches
+    epochs: int,
+    batches_each: int,  # of an epoch
+) -> Iterator[int]:  # epochs that are finished, after each
+    "The training loop of the probes."
+    for epoch in range(epochs):
+        for i, batch in enumerate(batches(epoch)):
+            for descent in descents:
+                descent.step(batch, epoch + i / batches_each)
+        yield epoch + 1
 
 
 def _by_sgd(
     x: Tensor,  # (N, D)
     label: Tensor,  # (N,)
     settings: LinearProbe,
-    seed: int,
+    seed: int,  # of the weights and of the order
 ) -> Iterator[Linear]:
     "A probe for each look, in float32."
-    s, blank = settings, _blank(x, label, settings)
-    seen, y, D, C = (
-        blank.prepare(x).float(),
-        torch.searchsorted(blank.ids, label),
-        x.shape[1],
-        len(blank.ids),
-    )
+    s = settings
+    blank = _blank(x, label, s)
+    prepared = blank.prepare(x).float()
+    y = torch.searchsorted(blank.ids, label)
+    C, D = len(blank.ids), x.shape[1]
+
     norm = nn.BatchNorm1d(D, device=x.device) if s.batchnorm else None
-    w = (
-        torch.empty(C, D)
-        .normal_(0, 0.01, generator=torch.Generator().manual_seed(seed))
-        .to(x.device)
-        .requires_grad_()
-    )
-    b, rate = torch.zeros(C, device=x.device, requires_grad=True), steps(s.drops)
-    opt = torch.optim.SGD(
-        [w, b, *(norm.parameters() if norm else [])], s.lr, s.momentum, weight_decay=s.weight_decay
-    )
-    looks = {*range(s.first or s.every, s.epochs + 1, s.every)}
-    if s.selection == "last" or not (s.first and looks):
-        looks.add(s.epochs)
+    rng = torch.Generator().manual_seed(seed)
+    w = torch.empty(C, D).normal_(0, 0.01, generator=rng).to(x.device).requires_grad_()
+    b = torch.zeros(C, device=x.device, requires_grad=True)
+    parameters = [w, b, *(norm.parameters() if norm else [])]
+    optimizer = torch.optim.SGD(parameters, s.lr, s.momentum, weight_decay=s.weight_decay)
+
+    def loss(rows):
+        features = prepared[rows]
+        if norm:
+            features = norm(features)
+        return F.cross_entropy(features @ w.T + b, y[rows])
+
     # BatchNorm needs two
     cuts = [n for n in range(s.batch, len(x), s.batch) if len(x) - n > 1]
-    for epoch in range(s.epochs):
-        opt.param_groups[0]["lr"] = s.lr * rate(epoch)
+
+    def batches(epoch):
         order = np.random.default_rng((seed, epoch)).permutation(len(x))
-        for part in np.split(order, cuts):
-            rows = torch.from_numpy(part).to(x.device)
-            opt.zero_grad()
-            F.cross_entropy(
-                (norm(seen[rows]) if norm else seen[rows]) @ w.T + b, y[rows]
-            ).backward()
-            opt.step()
-        if epoch + 1 in looks:
-            yield folded(blank, w, b, norm, epoch + 1)
+        for rows in np.split(order, cuts):
+            yield (torch.from_numpy(rows).to(x.device),)
+
+    rate = steps(s.drops)
+    # falls between two epochs, as released
+    descent = Descent(loss, parameters, optimizer, {"lr": lambda time: rate(math.floor(time))})
+    looks = _looks(s)
+    for epochs in minimise([descent], batches, s.epochs, len(cuts) + 1):
+        if epochs in looks:
+            yield folded(blank, w, b, norm, epochs)
+
+
+def _looks(
+    settings: LinearProbe,
+) -> set[int]:
+    "After how many epochs the accuracy is looked at."
+    s = settings
+    looks = {*range(s.first or s.every, s.epochs + 1, s.every)}
+    if s.selection == "last" or not s.first or not looks:
+        looks.add(s.epochs)
+    return looks
 
 
 def folded(
@@ -412,15 +518,20 @@ def folded(
     epochs: float,  # that it took
 ) -> Linear:
     "Weights of this moment, with BatchNorm as in evaluation inside them."
-    W, B = w.detach().double().clone(), b.detach().double().clone()
+
+    def copied(x):
+        return x.detach().double().clone()
+
+    weight = copied(w)
+    bias = copied(b)
     if norm is None:
-        return dataclasses.replace(blank, weight=W, bias=B, chosen=epochs, tried={})
-    gain, beta = (t.detach().double().clone() for t in (norm.weight, norm.bias))
-    mean, var = (t.detach().double().clone() for t in norm.buffers() if t.ndim)
+        return dataclasses.replace(blank, weight=weight, bias=bias, chosen=epochs, tried={})
+    gain, beta = copied(norm.weight), copied(norm.bias)
+    mean, var = (copied(x) for x in norm.buffers() if x.ndim)
     return dataclasses.replace(
         blank,
-        weight=W,
-        bias=B + W @ beta,
+        weight=weight,
+        bias=bias + weight @ beta,
         shift=mean,
         scale=gain * (var + norm.eps).rsqrt(),
         chosen=epochs,
@@ -429,29 +540,36 @@ def folded(
 
 
 def _best(
-    path: Iterator[Linear],
+    candidates: Iterable[Linear],
     x: Tensor,  # (N, D)
     label: Tensor,  # (N,)
 ) -> tuple[Linear, dict[float, float]]:
     "The candidate with the highest accuracy, the first among equals, and the accuracy of all."
-    probes, tried = list(path), dict[float, float]()
+    probes = list(candidates)
+    tried: dict[float, float] = {}
     for probe in probes:
         scores = probe.logits(x, int(probe.ids.max()) + 1)[:, probe.ids]
-        tried[probe.chosen] = (probe.ids[scores.argmax(1)] == label).double().mean().item()
+        predicted = probe.ids[scores.argmax(1)]
+        tried[probe.chosen] = (predicted == label).double().mean().item()
     return max(probes, key=lambda probe: tried[probe.chosen]), tried
 
 
-def _refuse_unusable(f: Features, part: str) -> None:
-    if bare := int((f.label < 0).sum()):
+def _refuse_unusable(
+    f: Features,
+    part: str,  # for the message: 'training' or 'test'
+) -> None:
+    "ValueError for features that no classifier can be trained on or measured with."
+    unlabelled = int((f.label < 0).sum())
+    if unlabelled:
         raise ValueError(
-            f"label: {bare} of {len(f)} {part} features are "
-            "unlabelled (-1); leave those videos out of the split, or fill the column label of "
-            "the manifest"
+            f"label: {unlabelled} of {len(f)} {part} features are unlabelled (-1); leave those "
+            "videos out of the split, or fill the column label of the manifest"
         )
-    if bad := int((~f.x.isfinite().all(1)).sum()):
+    bad = int((~f.x.isfinite().all(1)).sum())
+    if bad:
         raise ValueError(
-            f"{bad} of {len(f)} {part} features hold "
-            "NaN or infinity; look at the encoder that made them"
+            f"{bad} of {len(f)} {part} features hold NaN or infinity; look at the encoder that "
+            "made them"
         )
     if len(f.label.unique()) < 2:
         raise ValueError(
@@ -469,47 +587,64 @@ def linear_probe(
     """Train a linear classifier on features, chosen by `settings.selection`; ValueError where it
     cannot.
     """
-    s = settings
     _refuse_unusable(train, "training")
-    if (test is not None) != (s.selection == "test"):
+    if test is None and settings.selection == "test":
+        raise ValueError("selection='test' chooses on the test features, give test=")
+    if test is not None and settings.selection != "test":
         raise ValueError(
-            f"selection={s.selection!r} "
-            + (
-                "chooses on the test features, give test="
-                if test is None
-                else "has no use for test features; leave test= out"
-            )
+            f"selection={settings.selection!r} has no use for test features; leave test= out"
         )
-    x, y = train.x.to(device), train.label.to(device)
-
-    def path(rows, s):
-        return (_by_lbfgs if s.solver == "lbfgs" else _by_sgd)(x[rows], y[rows], s, seed)
-
+    x = train.x.to(device)
+    label = train.label.to(device)
     tried: dict[float, float] = {}
     if test is not None:
-        probe, tried = _best(path(slice(None), s), test.x.to(device), test.label.to(device))
+        candidates = _candidates(x, label, settings, seed)
+        probe, tried = _best(candidates, test.x.to(device), test.label.to(device))
+    elif settings.selection == "validation":
+        settings, tried = _chosen_settings(train, settings, seed, device)
+        *_, probe = _candidates(x, label, settings, seed)
     else:
-        if s.selection == "validation":
-            a, b = hold_out(train.label.tolist(), train.source.tolist(), s.share, seed)
-            if not b:
-                raise ValueError(
-                    "no class has two sources among the training features, so nothing can "
-                    "be held out; use selection='last', with one strength"
-                )
-            best, tried = _best(path(a, s), x[b], y[b])
-            s = dataclasses.replace(
-                s,
-                selection="last",
-                **(
-                    {"strengths": (best.chosen,)}
-                    if s.solver == "lbfgs"
-                    else {"epochs": int(best.chosen)}
-                ),
-            )
-        *_, probe = path(slice(None), s)
+        *_, probe = _candidates(x, label, settings, seed)
     return dataclasses.replace(
         probe.to("cpu"), tried=tried, key=train.key, rows=tuple(train.row.tolist())
     )
+
+
+def _candidates(
+    x: Tensor,  # (N, D)
+    label: Tensor,  # (N,)
+    settings: LinearProbe,
+    seed: int,
+) -> Iterator[Linear]:
+    "The probes among which one is chosen."
+    if settings.solver == "lbfgs":
+        return _by_lbfgs(x, label, settings)
+    return _by_sgd(x, label, settings, seed)
+
+
+def _chosen_settings(
+    train: Features,
+    settings: LinearProbe,
+    seed: int,
+    device: str | torch.device,
+) -> tuple[LinearProbe, dict[float, float]]:  # selection 'last'; accuracy of each candidate
+    "What was best on sources that are held out, to train once more on all."
+    sources = train.source.tolist()
+    fitted, held = hold_out(train.label.tolist(), sources, settings.share, seed)
+    if not held:
+        raise ValueError(
+            "no class has two sources among the training features, so nothing can be held out; "
+            "use selection='last', with one strength"
+        )
+    x = train.x.to(device)
+    label = train.label.to(device)
+    candidates = _candidates(x[fitted], label[fitted], settings, seed)
+    best, tried = _best(candidates, x[held], label[held])
+    if settings.solver == "lbfgs":
+        chosen = dataclasses.replace(settings, selection="last", strengths=(best.chosen,))
+    else:
+        chosen = dataclasses.replace(settings, selection="last", epochs=int(best.chosen))
+    return chosen, tried
 
 # %% ../../nbs/library/classify.ipynb #64332f2a
 @dataclass
@@ -528,8 +663,8 @@ class Predictions:
         return len(self.p)
 
     def __repr__(self) -> str:
-        lost = f", {len(self.dropped)} unreadable left out)" if self.dropped else ")"
-        return f"Predictions({len(self)} videos, {len(self.classes)} classes{lost}"
+        lost = f", {len(self.dropped)} unreadable left out" if self.dropped else ""
+        return f"Predictions({len(self)} videos, {len(self.classes)} classes{lost})"
 
 
 def label_ranks(
@@ -542,23 +677,26 @@ def label_ranks(
     """
     if not len(p) or p.ndim != 2 or label.shape != p.shape[:1]:
         raise ValueError(
-            "p must be (N, C) and label "
-            f"(N,) of one video or more, not {tuple(p.shape)} and {tuple(label.shape)}"
+            "p must be (N, C) and label (N,) of one video or more, not "
+            f"{tuple(p.shape)} and {tuple(label.shape)}"
         )
-    if wrong := int(((label < 0) | (label >= p.shape[1])).sum()):
+    C = p.shape[1]
+    wrong = int(((label < 0) | (label >= C)).sum())
+    if wrong:
         raise ValueError(
-            "label must be from 0 to "
-            f"{p.shape[1] - 1}, but {wrong} of {len(p)} are not; leave unlabelled videos (-1) out"
+            f"label must be from 0 to {C - 1}, but {wrong} of {len(p)} are not; leave unlabelled "
+            "videos (-1) out"
         )
-    if bad := int((~p.isfinite().all(1)).sum()):
+    bad = int((~p.isfinite().all(1)).sum())
+    if bad:
         raise ValueError(
-            f"p: {bad} of {len(p)} videos have NaN or "
-            "infinity among their probabilities; look at the classifier"
+            f"p: {bad} of {len(p)} videos have NaN or infinity among their probabilities; look at "
+            "the classifier"
         )
     right = p.gather(1, label[:, None])
-    return (
-        (p > right) | ((p == right) & (torch.arange(p.shape[1], device=p.device) < label[:, None]))
-    ).sum(1)
+    smaller_id = torch.arange(C, device=p.device) < label[:, None]
+    before = (p > right) | ((p == right) & smaller_id)
+    return before.sum(1)
 
 
 def confusion_matrix(
@@ -575,13 +713,15 @@ def accuracy(
     pred: Predictions,
 ) -> dict[str, float]:  # top1, top5 (of more than 5 classes), mean_class: 0 to 1
     "The numbers of a table."
-    place, C = label_ranks(pred.p, pred.label), pred.p.shape[1]
-    of_class = torch.bincount(pred.label, (place == 0).double(), C) / torch.bincount(
-        pred.label, minlength=C
-    )
-    return {f"top{k}": (place < k).double().mean().item() for k in (1, 5) if k == 1 or C > k} | {
-        "mean_class": of_class.nanmean().item()
-    }
+    place = label_ranks(pred.p, pred.label)
+    C = pred.p.shape[1]
+    numbers = {"top1": (place < 1).double().mean().item()}
+    if C > 5:
+        numbers["top5"] = (place < 5).double().mean().item()
+    hits = torch.bincount(pred.label, (place == 0).double(), C)
+    videos = torch.bincount(pred.label, minlength=C)
+    numbers["mean_class"] = (hits / videos).nanmean().item()
+    return numbers
 
 
 def two_stream(
@@ -597,19 +737,22 @@ def two_stream(
         apart = set(other.row.tolist()) ^ set(first.row.tolist())
         if apart or not torch.equal(other.label, first.label):
             raise ValueError(
-                f"row: {len(apart)} videos "
-                f"are in one stream only, such as {min(apart, default=-1)}, or their labels "
-                "differ; predict both "
-                "streams for the same part and split"
+                f"row: {len(apart)} videos are in one stream only, such as "
+                f"{min(apart, default=-1)}, or their labels differ; predict both streams for the "
+                "same part and split"
             )
-    key = {f"stream {i + 1} {k}": v for i, s in enumerate(parts) for k, v in s.key.items()}
+    key: dict[str, str] = {}
+    dropped: dict[int, str] = {}
+    for i, stream in enumerate(parts, 1):
+        key |= {f"stream {i} {k}": v for k, v in stream.key.items()}
+        dropped |= stream.dropped
     return Predictions(
-        torch.stack([s.p for s in parts]).mean(0),
-        first.label,
-        first.row,
-        first.classes,
-        key,
-        {r: why for s in parts for r, why in s.dropped.items()},
+        p=torch.stack([stream.p for stream in parts]).mean(0),
+        label=first.label,
+        row=first.row,
+        classes=first.classes,
+        key=key,
+        dropped=dropped,
     )
 
 
@@ -622,33 +765,42 @@ def classify(
     together.
     """
     _refuse_unusable(test, "test")
+    _refuse_foreign(probe, test, classes)
+    return Predictions(
+        p=probe.logits(test.x, len(classes)).softmax(1),
+        label=test.label,
+        row=test.row,
+        classes=list(classes),
+        key=test.key | {"probe": digest(probe.tensors())},
+        dropped=test.dropped,
+    )
+
+
+def _refuse_foreign(
+    probe: Linear,
+    test: Features,
+    classes: Sequence[str],  # names: `manifest.labels`
+) -> None:
+    "ValueError for features that a probe was not trained for, or was trained on."
     for k in ("encoder", "manifest", "view", "views"):
         was, now = (str(f.key.get(k))[:16] for f in (probe, test))
         if probe.key.get(k) != test.key.get(k):
             raise ValueError(
-                f"{k}: the probe was trained on features of "
-                f"another {k} ({was}, not {now}); extract both parts with one"
+                f"{k}: the probe was trained on features of another {k} ({was}, not {now}); "
+                "extract both parts with one"
             )
-    if both := set(probe.rows) & set(test.row.tolist()):
+    both = set(probe.rows) & set(test.row.tolist())
+    if both:
         raise ValueError(
-            f"row: {len(both)} test videos "
-            f"were trained on, such as row {min(both)} of the manifest; give features of the test "
-            "part"
+            f"row: {len(both)} test videos were trained on, such as row {min(both)} of the "
+            "manifest; give features of the test part"
         )
-    if lacking := sorted(set(test.label.tolist()) - set(probe.ids.tolist())):
+    lacking = sorted(set(test.label.tolist()) - set(probe.ids.tolist()))
+    if lacking:
         raise ValueError(
-            "label: "
-            f"{len(lacking)} classes of the test features have no training video, such as "
+            f"label: {len(lacking)} classes of the test features have no training video, such as "
             f"{classes[lacking[0]]!r}; train on features that have them, or leave their videos out"
         )
-    return Predictions(
-        probe.logits(test.x, len(classes)).softmax(1),
-        test.label,
-        test.row,
-        list(classes),
-        test.key | {"probe": digest(probe.tensors())},
-        test.dropped,
-    )
 
 # %% ../../nbs/library/classify.ipynb #f12b90ba
 class VideoClassifier(nn.Module):
@@ -668,13 +820,13 @@ class VideoClassifier(nn.Module):
         **facts,
     ):
         super().__init__()
-        self.encoder, self.linear, self.gaussian = encoder, linear, gaussian
-        self.classes, self.protocol, self.about, self.facts = (
-            list(classes),
-            protocol,
-            dict(about),
-            facts,
-        )
+        self.encoder = encoder
+        self.linear = linear
+        self.gaussian = gaussian
+        self.classes = list(classes)
+        self.protocol = protocol
+        self.about = dict(about)
+        self.facts = facts
         self.view = self.about["view"]
 
     def scores(
@@ -692,32 +844,35 @@ class VideoClassifier(nn.Module):
         "The answer for one video, on the CPU."
         p = self.protocol
         if self.gaussian is not None:
-            x = x.to(next(self.gaussian.parameters()).device)
+            x = x.to(device_of(self.gaussian))
             # (windows, crops, 2, D')
             g = self.gaussian(x).unflatten(0, (-1, SQUARES[p.crops]))
-            return video_probabilities(
-                g, self.scores, self.facts["mixture"], self.facts["samples"], p.seed
-            ).cpu()
+            mixture, samples = self.facts["mixture"], self.facts["samples"]
+            return video_probabilities(g, self.scores, mixture, samples, p.seed).cpu()
         if p.average == "features":
             x = mean_of_clips(x, p.clip_norm)[None]
-        s = self.scores(x)
-        return s.mean(0).softmax(0) if p.average == "logits" else s.softmax(1).mean(0)
+        scores = self.scores(x)
+        if p.average == "logits":
+            return scores.mean(0).softmax(0)
+        return scores.softmax(1).mean(0)
 
     def __str__(self) -> str:
-        a, names = self.about, ", ".join(self.classes[:8])
-        more = f", … {len(self.classes)} in all" if len(self.classes) > 8 else ""
-        compared = "  centring", "  metric"  # of features, and here are none to compare with
+        names = ", ".join(self.classes[:8])
+        if len(self.classes) > 8:
+            names += f", … {len(self.classes)} in all"
+        # of features, and here are none to compare with
+        compared = "  centring", "  metric"
         _, *steps = [x for x in str(self.protocol).splitlines() if not x.startswith(compared)]
-        return "\n".join(
-            [
-                f"classifier {self.facts.get('name', '')} of {self.facts.get('run') or 'no run'}: "
-                f"{a['backbone']} on {self.view}",
-                f"  classes   {names}{more}",
-                f"protocol {self.protocol.name}:",
-                *steps,
-            ]
-            + ["  !!! chosen on the test videos !!!"] * (self.facts.get("selection") == "test")
-        )
+        lines = [
+            f"classifier {self.facts.get('name', '')} of {self.facts.get('run') or 'no run'}: "
+            f"{self.about['backbone']} on {self.view}",
+            f"  classes   {names}",
+            f"protocol {self.protocol.name}:",
+            *steps,
+        ]
+        if self.facts.get("selection") == "test":
+            lines.append("  !!! chosen on the test videos !!!")
+        return "\n".join(lines)
 
 
 def predict_rows(
@@ -733,27 +888,31 @@ def predict_rows(
     # returns: row -> (C,) float64; row -> why it could not be read
 ) -> tuple[dict[int, Tensor], dict[int, str]]:
     "Class probabilities of videos, averaged over windows and crops under its protocol."
-    c, views = classifier, encoder_views(classifier.about) if views is None else views
-    mine, good, bad = (
+    if views is None:
+        views = encoder_views(classifier.about)
+    clips = extract_clips(
+        classifier.encoder,
+        manifest,
         rows[rank() :: world_size()] if shared else rows,
-        dict[int, Tensor](),
-        dict[int, str](),
+        classifier.view,
+        classifier.protocol,
+        # on a CPU another number together would round differently
+        batch=batch if machine.place().type == "cuda" else 64,
+        machine=machine,
+        **views,
     )
-    # on a CPU another number together would round differently
-    together = batch if machine.place().type == "cuda" else 64
-    for r, x in extract_clips(
-        c.encoder, manifest, mine, c.view, c.protocol, batch=together, machine=machine, **views
-    ):
+    p: dict[int, Tensor] = {}
+    unreadable: dict[int, str] = {}
+    for r, x in clips:
         if isinstance(x, str):
-            bad[r] = x
+            unreadable[r] = x
         else:
-            good[r] = c.probabilities(x)
-    if not shared:
-        return good, bad
-    parts = gather_objects((good, bad))
-    return {r: p for g, _ in parts for r, p in g.items()}, {
-        r: why for _, b in parts for r, why in b.items()
-    }
+            p[r] = classifier.probabilities(x)
+    if shared:
+        for some, others in gather_objects((p, unreadable)):
+            p |= some
+            unreadable |= others
+    return p, unreadable
 
 
 def collect_predictions(
@@ -768,20 +927,19 @@ def collect_predictions(
 
     ValueError.
     """
-    good, ids = [r for r in rows if r in p], {name: i for i, name in enumerate(classes)}
+    good = [r for r in rows if r in p]
     if not good:
-        raise ValueError(
-            f"{manifest.rows[min(bad)].video}: {bad[min(bad)]}"
-            + f" (and {len(bad) - 1} others: not one can be read)" * (len(bad) > 1)
-        )
-    label = torch.tensor([ids.get(manifest.rows[r].label, -1) for r in good])
+        first = min(bad)
+        others = f" (and {len(bad) - 1} others: not one can be read)" if len(bad) > 1 else ""
+        raise ValueError(f"{manifest.rows[first].video}: {bad[first]}{others}")
+    ids = {name: i for i, name in enumerate(classes)}
     return Predictions(
-        torch.stack([p[r] for r in good]),
-        label,
-        torch.tensor(good),
-        list(classes),
-        key,
-        dict(sorted(bad.items())),
+        p=torch.stack([p[r] for r in good]),
+        label=torch.tensor([ids.get(manifest.rows[r].label, -1) for r in good]),
+        row=torch.tensor(good),
+        classes=list(classes),
+        key=key,
+        dropped=dict(sorted(bad.items())),
     )
 
 
@@ -799,23 +957,16 @@ def predict_videos(
         classifier = load_classifier(classifier)
     if not isinstance(classifier, VideoClassifier):
         raise ValueError(
-            f"classifier: is of the type "
-            f"{type(classifier).__name__}; give a VideoClassifier, or the run folder that holds one"
+            f"classifier: is of the type {type(classifier).__name__}; give a VideoClassifier, or "
+            "the run folder that holds one"
         )
     m = videos if isinstance(videos, Manifest) else as_manifest(videos)
     rows = [i for i, r in enumerate(m.rows) if r.status == "ok"]
     bad = {i: r.status for i, r in enumerate(m.rows) if r.status != "ok"}
-    p, more = predict_rows(
-        classifier,
-        m,
-        rows,
-        views=encoder_views(classifier.about, flow),
-        batch=batch,
-        machine=machine,
-    )
-    return collect_predictions(
-        m, rows, p, bad | more, classifier.classes, {"view": classifier.view}
-    )
+    views = encoder_views(classifier.about, flow)
+    p, unreadable = predict_rows(classifier, m, rows, views=views, batch=batch, machine=machine)
+    key = {"view": classifier.view}
+    return collect_predictions(m, rows, p, bad | unreadable, classifier.classes, key)
 
 
 def export_classifier(
@@ -823,21 +974,19 @@ def export_classifier(
     classifier: VideoClassifier,  # of an encoder from `backbones.create`
 ) -> Path:
     "Write all that it takes to classify a video, whole or not at all. CheckpointError."
-    c = classifier
     facts = {
-        "classes": c.classes,
-        "normalise": c.linear.normalise,
-        "protocol": asdict(c.protocol),
-    } | c.facts
+        "classes": classifier.classes,
+        "normalise": classifier.linear.normalise,
+        "protocol": asdict(classifier.protocol),
+        **classifier.facts,
+    }
+    about = {**classifier.about, "classifier": facts}
     # of another file
-    about = {k: v for k, v in c.about.items() if k not in ("heads", "sha256")}
-    return export_encoder(
-        path,
-        c.encoder,
-        about | {"classifier": facts},
-        {"gaussian": c.gaussian} if c.gaussian is not None else None,
-        tensors=c.linear.tensors(),
-    )
+    about.pop("heads", None)
+    about.pop("sha256", None)
+    heads = None if classifier.gaussian is None else {"gaussian": classifier.gaussian}
+    tensors = classifier.linear.tensors()
+    return export_encoder(path, classifier.encoder, about, heads, tensors=tensors)
 
 
 def _classifier_file(
@@ -848,22 +997,21 @@ def _classifier_file(
         return file
     if not path.is_dir():
         raise CheckpointError(
-            f"{path}: there is no such file or folder; name a run that "
-            "was fine-tuned or probed, or its classifier.safetensors"
+            f"{path}: there is no such file or folder; name a run that was fine-tuned or probed, "
+            "or its classifier.safetensors"
         )
     try:
-        unfinished = "training" in json.loads((path / "card.json").read_text(encoding="utf-8"))
+        card = json.loads((path / "card.json").read_text(encoding="utf-8"))
+        unfinished = "training" in card
     except (OSError, ValueError):
         raise CheckpointError(
             f"{path}: is not a run folder (no card.json); name a run that was fine-tuned or probed"
         ) from None
     run = shlex.quote(str(path))
-    todo = (
-        "its fine-tuning was not finished: go on with `vssl-nb finetune … --resume`"
-        if unfinished
-        else f"make one: `vssl-nb probe {run}` (seconds) or `vssl-nb finetune {run}`"
-    )
-    raise CheckpointError(f"{path}: has no classifier.safetensors; {todo}")
+    remedy = f"make one: `vssl-nb probe {run}` (seconds) or `vssl-nb finetune {run}`"
+    if unfinished:
+        remedy = "its fine-tuning was not finished: go on with `vssl-nb finetune … --resume`"
+    raise CheckpointError(f"{path}: has no classifier.safetensors; {remedy}")
 
 
 def load_classifier(
@@ -871,23 +1019,28 @@ def load_classifier(
     outside: bool = False,  # as in `checkpoints.read_encoder`
 ) -> VideoClassifier:  # in eval mode, without gradient
     "A classifier from its file. CheckpointError."
-    path, outside = _classifier_file(Path(source)), outside or trusted(Path(source))
+    source = Path(source)
+    path = _classifier_file(source)
+    outside = outside or trusted(source)
     encoder, about = read_encoder(path, outside)
     if "classifier" not in about:
         raise CheckpointError(
-            f"{path}: is an encoder, without a classifier; "
-            "run `vssl-nb probe` or `vssl-nb finetune` on its run folder"
+            f"{path}: is an encoder, without a classifier; run `vssl-nb probe` or `vssl-nb "
+            "finetune` on its run folder"
         )
-    facts, head = dict(about.pop("classifier")), read_heads(path, outside).get("gaussian")
+    gaussian = read_heads(path, outside).get("gaussian")
     tensors: Any = read_tensors(path, outside)
+    facts = dict(about.pop("classifier"))
     try:
-        linear, classes = Linear(**tensors, normalise=facts.pop("normalise")), facts.pop("classes")
-        p = facts.pop("protocol")
-        return VideoClassifier(encoder, linear, classes, Protocol(**p), about, head, **facts).eval()
+        linear = Linear(**tensors, normalise=facts.pop("normalise"))
+        classes = facts.pop("classes")
+        p = Protocol(**facts.pop("protocol"))
+        classifier = VideoClassifier(encoder, linear, classes, p, about, gaussian, **facts)
     except (KeyError, TypeError) as e:
         raise CheckpointError(
             f"{path}: the classifier in it is not one of this version ({e})"
         ) from e
+    return classifier.eval()
 
 
 def write_predictions(
@@ -896,12 +1049,16 @@ def write_predictions(
     videos: Sequence[str],  # name of each row
 ) -> Path:
     "Probabilities of all classes, and what could not be read, whole or not at all."
-    C = pred.classes
-    lines = {r: [videos[r], why, "", *[""] * len(C)] for r, why in pred.dropped.items()}
-    for r, p in zip(pred.row.tolist(), pred.p.tolist()):  # the first among equals
-        lines[r] = [videos[r], "ok", C[p.index(max(p))], *(f"{x:.6f}" for x in p)]
-    rows = [lines[r] for r in sorted(lines)]
-    return write_csv(check_suffix(path, ".csv"), [["video", "status", "predicted", *C], *rows])
+    path = check_suffix(path, ".csv")
+    classes = pred.classes
+    lines: dict[int, list[str]] = {}
+    for r, why in pred.dropped.items():
+        lines[r] = [videos[r], why, "", *[""] * len(classes)]
+    for r, p in zip(pred.row.tolist(), pred.p.tolist()):
+        predicted = classes[p.index(max(p))]  # the first among equals
+        lines[r] = [videos[r], "ok", predicted, *(f"{x:.6f}" for x in p)]
+    head = ["video", "status", "predicted", *classes]
+    return write_csv(path, [head, *(lines[r] for r in sorted(lines))])
 
 
 def save_predictions(
@@ -909,12 +1066,9 @@ def save_predictions(
     path: str | Path,  # a .safetensors file
 ) -> Path:
     "Write predictions and everything that decided them, whole or not at all."
-    return write_record(
-        path,
-        {k: getattr(pred, k) for k in ("p", "label", "row")},
-        {"classes": pred.classes, "key": pred.key, "dropped": pred.dropped},
-        "predictions",
-    )
+    data = {"p": pred.p, "label": pred.label, "row": pred.row}
+    about = {"classes": pred.classes, "key": pred.key, "dropped": pred.dropped}
+    return write_record(path, data, about, "predictions")
 
 
 def load_predictions(
@@ -938,19 +1092,13 @@ def classification_row(
 ) -> dict[str, Any]:  # a row for results.json; shares, not percent
     "The numbers and what they are worth: a row of the official mode carries its flag."
     official = settings.selection == "test"
-    row = {
-        "protocol": settings.name + " (chosen on test)" * official,
-        "selection": settings.selection,
-        "official": official,
-    }
+    name = f"{settings.name} (chosen on test)" if official else settings.name
+    row = {**more, "protocol": name, "selection": settings.selection, "official": official}
     if hasattr(settings, "testing"):
-        row |= {"testing": str(settings.testing)}
-    return (
-        more
-        | row
-        | {k: round(v, 6) for k, v in accuracy(pred).items()}
-        | {"queries": len(pred), "dropped": len(pred.dropped)}
-    )
+        row["testing"] = str(settings.testing)
+    row |= {k: round(v, 6) for k, v in accuracy(pred).items()}
+    row |= {"queries": len(pred), "dropped": len(pred.dropped)}
+    return row
 
 # %% ../../nbs/library/classify.ipynb #a77e0002
 @dataclass(frozen=True)
@@ -977,22 +1125,18 @@ class AttentiveProbe:
             )
 
     def __str__(self) -> str:  # as of `LinearProbe`
-        rates = "one of " * (len(self.lrs) > 1) + ", ".join(f"{lr:g}" for lr in self.lrs)
-        again = f" ({self.share:.0%} held out, then trained again on all)" * (
-            self.selection == "validation"
-        )
-        return "\n".join(
-            [
-                f"probe {self.name}: a learned query attends to all tokens of a video",
-                f"  network   {self.heads} heads at most, MLP of {self.width:g} times the width, "
-                "linear "
-                "classifier",
-                f"  training  AdamW, rate {rates} falling as half a cosine, weight decay "
-                f"{self.weight_decay:g}, "
-                f"batch {self.batch}, {self.epochs} epochs",
-                f"  selection {SELECTIONS[self.selection]}{again}",
-            ]
-        )
+        rates = ", ".join(f"{lr:g}" for lr in self.lrs)
+        if len(self.lrs) > 1:
+            rates = f"one of {rates}"
+        lines = [
+            f"probe {self.name}: a learned query attends to all tokens of a video",
+            f"  network   {self.heads} heads at most, MLP of {self.width:g} times the width, "
+            "linear classifier",
+            f"  training  AdamW, rate {rates} falling as half a cosine, weight decay "
+            f"{self.weight_decay:g}, batch {self.batch}, {self.epochs} epochs",
+            f"  selection {_selection_in_words(self)}",
+        ]
+        return "\n".join(lines)
 
 
 ATTENTIVE_PROBES = {
@@ -1015,30 +1159,31 @@ class AttentiveClassifier(nn.Module):
         seed: int = 0,  # of the weights
     ):
         super().__init__()
-        self.heads, wide = (
-            max(h for h in range(1, settings.heads + 1) if dim % h == 0),
-            round(settings.width * dim),
-        )
-        g = torch.Generator().manual_seed(seed)
+        self.heads = max(h for h in range(1, settings.heads + 1) if dim % h == 0)
+        hidden = round(settings.width * dim)
+        rng = torch.Generator().manual_seed(seed)
 
         def linear(
-            a,
-            b,
+            dim_in,
+            dim_out,
             std=0.02,
         ):  # without the global generator
-            layer = in_memory(nn.Linear(a, b, device="meta"))
-            nn.init.trunc_normal_(layer.weight, std=std, generator=g)
+            layer = in_memory(nn.Linear(dim_in, dim_out, device="meta"))
+            nn.init.trunc_normal_(layer.weight, std=std, generator=rng)
             nn.init.zeros_(layer.bias)
             return layer
 
-        self.query = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, dim), std=0.02, generator=g))
-        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.q, self.k, self.v = (linear(dim, dim) for _ in range(3))
         # as released: what is added to a sum of two
-        self.proj = linear(dim, dim, 0.02 / math.sqrt(2))
-        self.mlp = nn.Sequential(
-            linear(dim, wide), nn.GELU(), linear(wide, dim, 0.02 / math.sqrt(2))
-        )
+        residual_std = 0.02 / math.sqrt(2)
+        query = nn.init.trunc_normal_(torch.empty(1, dim), std=0.02, generator=rng)
+        self.query = nn.Parameter(query)
+        self.norm1 = nn.LayerNorm(dim)
+        self.norm2 = nn.LayerNorm(dim)
+        self.q = linear(dim, dim)
+        self.k = linear(dim, dim)
+        self.v = linear(dim, dim)
+        self.proj = linear(dim, dim, residual_std)
+        self.mlp = nn.Sequential(linear(dim, hidden), nn.GELU(), linear(hidden, dim, residual_std))
         self.linear = linear(dim, classes, 1 / math.sqrt(3 * dim))  # the spread of torch's own
 
     def pool(
@@ -1048,13 +1193,19 @@ class AttentiveClassifier(nn.Module):
     ) -> Tensor:  # (B, D)
         "What the query gathers from the tokens."
         x = self.norm1(x)
-        q = self.q(self.query).expand(len(x), 1, -1)
-        q, k, v = (
-            y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, self.k(x), self.v(x))
-        )
-        y = F.scaled_dot_product_attention(q, k, v, None if there is None else there[:, None, None])
+        q = self._by_head(self.q(self.query).expand(len(x), 1, -1))
+        k = self._by_head(self.k(x))
+        v = self._by_head(self.v(x))
+        mask = None if there is None else there[:, None, None]
+        y = F.scaled_dot_product_attention(q, k, v, mask)
         z = self.query + self.proj(y.flatten(1))
         return z + self.mlp(self.norm2(z))
+
+    def _by_head(
+        self,
+        x: Tensor,  # (B, N, D)
+    ) -> Tensor:  # (B, heads, N, D/heads)
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
     def forward(
         self,
@@ -1069,25 +1220,25 @@ class _Flat(nn.Module):
 
     def __init__(self, encoder: Any):
         super().__init__()
-        if not (hasattr(encoder, "tokens") or hasattr(encoder, "maps")):
+        if not hasattr(encoder, "tokens") and not hasattr(encoder, "maps"):
             raise ValueError(
                 f"{type(encoder).__name__} has no `tokens` and no `maps`, which an attentive "
-                "probe looks at; "
-                "give it one of these methods, or take a linear probe"
+                "probe looks at; give it one of these methods, or take a linear probe"
             )
-        self.encoder, self.prepare, self.dim = encoder, getattr(encoder, "prepare", None), 0
+        self.encoder = encoder
+        self.prepare = getattr(encoder, "prepare", None)
+        self.dim = 0
 
     def forward(
         self,
         x: Tensor,  # (B, 3, T, H, W)
     ) -> Tensor:  # (B, N*D)
-        y = (
-            self.encoder.tokens(x)
-            if hasattr(self.encoder, "tokens")
-            else self.encoder.maps(x).flatten(2).transpose(1, 2)
-        )
-        self.dim = y.shape[2]
-        return y.flatten(1)
+        if hasattr(self.encoder, "tokens"):
+            tokens = self.encoder.tokens(x)
+        else:
+            tokens = self.encoder.maps(x).flatten(2).transpose(1, 2)
+        self.dim = tokens.shape[2]
+        return tokens.flatten(1)
 
 
 class VideoTokens:
@@ -1102,32 +1253,42 @@ class VideoTokens:
         room: float = 2**30,  # bytes that may be kept
         **options,  # of `features.extract_clips`: batch, machine, mean, std, ...
     ):
-        self.manifest, self.encoder, self.room = manifest, _Flat(encoder), room
-        self.make = lambda rows: extract_clips(
-            self.encoder, manifest, rows, view, protocol, **options
-        )
-        # row -> (N, D); why it cannot be read
-        self.kept, self.bad = dict[int, Tensor](), dict[int, str]()
+        self.manifest = manifest
+        self.encoder = _Flat(encoder)
+        self.view = view
+        self.protocol = protocol
+        self.room = room
+        self.options = options
+        self.kept = dict[int, Tensor]()  # row -> (N, D)
+        self.bad = dict[int, str]()  # row -> why it cannot be read
 
     def __call__(
         self,
         rows: Sequence[int],  # of the manifest
     ) -> Iterator[tuple[int, Tensor]]:  # row, (N, D)
         "The videos that can be read, in this order."
-        new = self.make([r for r in rows if r not in self.kept and r not in self.bad])
+        missing = [r for r in rows if r not in self.kept and r not in self.bad]
+        new = self._extracted(missing)
         for r in rows:
-            if r not in self.kept and r not in self.bad:
-                x = next(new)[1]
-                if isinstance(x, str):
-                    self.bad[r] = x
-                else:
-                    x = x.reshape(-1, self.encoder.dim)
-                    self.room -= x.nbytes
-                    if self.room > 0:
-                        self.kept[r] = x
-                    yield r, x
-            elif r in self.kept:
+            if r in self.kept:
                 yield r, self.kept[r]
+                continue
+            if r in self.bad:
+                continue
+            _, x = next(new)
+            if isinstance(x, str):
+                self.bad[r] = x
+                continue
+            x = x.reshape(-1, self.encoder.dim)
+            self.room -= x.nbytes
+            if self.room > 0:
+                self.kept[r] = x
+            yield r, x
+
+    def _extracted(self, rows: Sequence[int]) -> Iterator[tuple[int, Tensor | str]]:
+        return extract_clips(
+            self.encoder, self.manifest, rows, self.view, self.protocol, **self.options
+        )
 
     def batches(
         self,
@@ -1137,64 +1298,73 @@ class VideoTokens:
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:  # rows, (B, N, D), (B, N): is it a token?
         "Some videos at a time; those with fewer tokens are filled up with zeros."
         videos = self(rows)
-        while some := [*islice(videos, size)]:
-            x, there = (
-                nn.utils.rnn.pad_sequence(y, True).to(device)
-                for y in (
-                    [x for _, x in some],
-                    [torch.ones(len(x), dtype=torch.bool) for _, x in some],
-                )
+        while some := list(islice(videos, size)):
+            tokens = [x for _, x in some]
+            there = [torch.ones(len(x), dtype=torch.bool) for x in tokens]
+            yield (
+                [r for r, _ in some],
+                nn.utils.rnn.pad_sequence(tokens, True).to(device),
+                nn.utils.rnn.pad_sequence(there, True).to(device),
             )
-            yield [r for r, _ in some], x, there
 
 
 @torch.no_grad()
 def _scores(
-    net: nn.Module, tokens: VideoTokens, rows: Sequence[int], size: int, device
-) -> tuple[list[int], Tensor]:
-    parts = [
-        (r, net(x, there).double().cpu()) for r, x, there in tokens.batches(rows, size, device)
+    net: nn.Module,
+    tokens: VideoTokens,
+    rows: Sequence[int],
+    size: int,  # videos at a time
+    device: str | torch.device,
+) -> tuple[list[int], Tensor]:  # rows that could be read; (N, C) float64
+    readable: list[int] = []
+    scores = []
+    for some, x, there in tokens.batches(rows, size, device):
+        readable += some
+        scores.append(net(x, there).double().cpu())
+    return readable, torch.cat(scores)
+
+
+def _attentive_descent(
+    net: AttentiveClassifier,
+    lr: float,
+    settings: AttentiveProbe,
+) -> Descent:
+    parameters = list(net.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return sum((r for r, _ in parts), []), torch.cat([y for _, y in parts])
+    optimizer = torch.optim.AdamW(groups, lr)
+
+    def loss(x, there, y):
+        return F.cross_entropy(net(x, there), y)
+
+    factor = warmup_cosine(settings.epochs)
+    schedules = {"lr": factor, "weight_decay": factor}
+    return Descent(loss, parameters, optimizer, schedules, settings.max_norm)
 
 
 def _fit_attentive(
     tokens: VideoTokens,
     rows: list[int],
     ids: list[int],
-    s: AttentiveProbe,
-    seed: int,
-    device,
+    settings: AttentiveProbe,
+    seed: int,  # of the weights and of the order
+    device: str | torch.device,
 ) -> list[AttentiveClassifier]:  # a network for each rate
     label = {r: ids.index(tokens.manifest.label_id(r)) for r in rows}
     # of the first that can be read
     dim = next(x for r in rows for _, x in tokens([r])).shape[1]
-    nets = [AttentiveClassifier(dim, len(ids), s, seed).to(device) for _ in s.lrs]
+    nets = [AttentiveClassifier(dim, len(ids), settings, seed).to(device) for _ in settings.lrs]
+    descents = [_attentive_descent(net, lr, settings) for net, lr in zip(nets, settings.lrs)]
 
-    def groups(net):
-        return [
-            {"params": [p for p in net.parameters() if p.ndim > 1]},
-            {"params": [p for p in net.parameters() if p.ndim < 2], "weight_decay": 0.0},
-        ]
-
-    opts = [
-        torch.optim.AdamW(groups(net), lr, weight_decay=s.weight_decay)
-        for net, lr in zip(nets, s.lrs)
-    ]
-    factor, steps_each = warmup_cosine(s.epochs), math.ceil(len(rows) / s.batch)
-    for epoch in range(s.epochs):
+    def batches(epoch):
         order = np.random.default_rng((seed, epoch)).permutation(rows).tolist()
-        for i, (some, x, there) in enumerate(tokens.batches(order, s.batch, device)):
-            y = torch.tensor([label[r] for r in some], device=device)
-            for net, opt, lr in zip(nets, opts, s.lrs):
-                now = factor(epoch + i / steps_each)
-                for group in opt.param_groups:
-                    group["lr"] = lr * now
-                opt.param_groups[0]["weight_decay"] = s.weight_decay * now
-                opt.zero_grad()
-                F.cross_entropy(net(x, there), y).backward()
-                nn.utils.clip_grad_norm_(net.parameters(), s.max_norm)
-                opt.step()
+        for some, x, there in tokens.batches(order, settings.batch, device):
+            yield x, there, torch.tensor([label[r] for r in some], device=device)
+
+    for _ in minimise(descents, batches, settings.epochs, math.ceil(len(rows) / settings.batch)):
+        pass
     return nets
 
 
@@ -1207,34 +1377,51 @@ def attentive_probe(
     # returns: of the test videos; the rate; rate -> validation accuracy
 ) -> tuple[Predictions, float, dict[float, float]]:
     "Train an attentive probe, its rate chosen without the test videos. ValueError."
-    m, s, tried = tokens.manifest, settings, dict[float, float]()
-    rows, test = (labelled_rows(m, part, split) for part in ("train", "test"))
-    ids = sorted({m.label_id(r) for r in rows})
+    m = tokens.manifest
+    train = labelled_rows(m, "train", split)
+    test = labelled_rows(m, "test", split)
+    ids = sorted({m.label_id(r) for r in train})
     if len(ids) < 2:
         raise ValueError(
-            f"{m.path}: all training videos of split {split} have one class, so "
-            "that there is nothing to learn; use a split with two or more"
+            f"{m.path}: all training videos of split {split} have one class, so that there is "
+            "nothing to learn; use a split with two or more"
         )
-    if s.selection == "validation":
-        a, b = hold_out_rows(m, split, s.share, seed)
-        for lr, net in zip(s.lrs, _fit_attentive(tokens, a, ids, s, seed, device)):
-            seen, y = _scores(net, tokens, b, s.batch, device)
-            right = torch.tensor([ids.index(m.label_id(r)) for r in seen])
-            tried[lr] = (y.argmax(1) == right).double().mean().item()
-        s = dataclasses.replace(s, selection="last", lrs=(max(tried, key=lambda lr: tried[lr]),))
-    net = _fit_attentive(tokens, rows, ids, s, seed, device)[0]
-    seen, y = _scores(net, tokens, test, s.batch, device)
-    p = y.new_zeros(len(y), len(m.labels)).index_copy_(1, torch.tensor(ids), y.softmax(1))
+    tried: dict[float, float] = {}
+    if settings.selection == "validation":
+        tried = _tried_rates(tokens, split, ids, settings, seed, device)
+        best = max(tried, key=lambda lr: tried[lr])
+        settings = dataclasses.replace(settings, selection="last", lrs=(best,))
+
+    (net,) = _fit_attentive(tokens, train, ids, settings, seed, device)
+    rows, scores = _scores(net, tokens, test, settings.batch, device)
+    p = scores.new_zeros(len(scores), len(m.labels))
+    p.index_copy_(1, torch.tensor(ids), scores.softmax(1))
     weights = digest({k: v.cpu() for k, v in net.state_dict().items()})
-    return (
-        Predictions(
-            p,
-            torch.tensor([m.label_id(r) for r in seen]),
-            torch.tensor(seen),
-            list(m.labels),
-            {"manifest": m.sha256, "probe": weights},
-            dict(sorted(tokens.bad.items())),
-        ),
-        s.lrs[0],
-        tried,
+    pred = Predictions(
+        p=p,
+        label=torch.tensor([m.label_id(r) for r in rows]),
+        row=torch.tensor(rows),
+        classes=list(m.labels),
+        key={"manifest": m.sha256, "probe": weights},
+        dropped=dict(sorted(tokens.bad.items())),
     )
+    return pred, settings.lrs[0], tried
+
+
+def _tried_rates(
+    tokens: VideoTokens,
+    split: int,
+    ids: list[int],
+    settings: AttentiveProbe,
+    seed: int,
+    device: str | torch.device,
+) -> dict[float, float]:  # rate -> accuracy on held-out sources
+    m = tokens.manifest
+    train, held = hold_out_rows(m, split, settings.share, seed)
+    nets = _fit_attentive(tokens, train, ids, settings, seed, device)
+    tried: dict[float, float] = {}
+    for lr, net in zip(settings.lrs, nets):
+        rows, scores = _scores(net, tokens, held, settings.batch, device)
+        label = torch.tensor([ids.index(m.label_id(r)) for r in rows])
+        tried[lr] = (scores.argmax(1) == label).double().mean().item()
+    return tried

@@ -1,24 +1,83 @@
 "What a number was measured on, as an object that prints what it does"
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from ..data.augmentation import JITTER, draw
-from ..data.sampling import even_clips, random_clips, sliding_clips, windows
 from ..arguments import one_of, positive
-from ..data.manifest import Manifest
 from ..names import did_you_mean, error_in_words, resolve
-from ..config import read_fields, read_lines
-from ..training.machine import DTYPES
 
-CHOICES: dict[str, dict[str, str]] = {}  # field of a protocol -> its answers, in words
-for _line in read_lines("measure/choices.csv"):
-    CHOICES.setdefault(_line["field"], {})[_line["answer"]] = _line["words"]
-CHOICES["dtype"] = dict.fromkeys(DTYPES, "under autocast; the mean in float32")
+# so that names and words of protocols are read without PyTorch
+if TYPE_CHECKING:
+    from ..data.manifest import Manifest
+
+# The answers that a field of a protocol may have, and what a protocol prints for each.
+WINDOWS = {
+    "even": "spread evenly from the first frame to the last",
+    "sliding": "as many as fit, the next starting half a clip later",
+    "linspace": "around evenly spaced frames, rounded down",
+    "middle": "one per video, from its middle",
+}
+GALLERY = {
+    "alike": "as in the query",
+    "random": "one per video in the gallery, begun anywhere (drawn from the seed and the row)",
+}
+CROPS = {
+    "centre": "the centred square",
+    "three": "three squares side by side along the longer side",
+    "five": "squares from the centre and the four corners",
+    "ten": "squares from the centre and the four corners, each also mirrored",
+    "processor": "as the processor of the encoder makes them",
+}
+CENTRE = {
+    "gallery": "the mean of the gallery is subtracted from gallery and query; nothing is measured "
+    "on the query set",
+    "own": "gallery and query each lose their own mean, so the query set is used as a whole",
+    "none": "no mean is subtracted",
+}
+FEATURE = {
+    "pooled": "feature",
+    "maps": "last feature maps, pooled by maxima over 2 x 2 pixels and flattened,",
+}
+SHORT = {
+    "pad": "a shorter video is filled",
+    "drop": "a video not longer than half a clip is left out, one shorter than a clip is filled",
+}
+PAD = {
+    "first": "on the left with its first frame",
+    "loop": "by starting again",
+}
+PICTURES = {
+    "all": "all count",
+    "flow": "flow has a picture less",
+    "less": "the last frame is left out",
+}
+AVERAGE = {
+    "features": "mean over its clips",
+    "softmax": "mean of the probabilities of its clips",
+    "logits": "mean of the scores of its clips, then made probabilities",
+}
+METRIC = {
+    "cosine": "cosine",
+    "match": "match probability of distributions: two consecutive clips make one (if their number "
+    "is odd, all of them), ten points of each",
+}
+DTYPE = {
+    "float32": "under autocast; the mean in float32",
+    "bfloat16": "under autocast; the mean in float32",
+}
+CHOICES = {
+    "windows": WINDOWS,
+    "gallery": GALLERY,
+    "crops": CROPS,
+    "centre": CENTRE,
+    "feature": FEATURE,
+    "short": SHORT,
+    "pad": PAD,
+    "pictures": PICTURES,
+    "average": AVERAGE,
+    "metric": METRIC,
+    "dtype": DTYPE,
+}
 # squares of one window
 SQUARES = {"centre": 1, "processor": 1, "three": 3, "five": 5, "ten": 10}
 
@@ -58,34 +117,38 @@ class Protocol:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            one_of(tuple(known), **{name: getattr(self, name)})
+        for field, answers in CHOICES.items():
+            one_of(tuple(answers), **{field: getattr(self, field)})
         positive(
-            **{
-                name: getattr(self, name)
-                for name in ("clips", "length", "stride", "size", "batch_of")
-            }
+            clips=self.clips,
+            length=self.length,
+            stride=self.stride,
+            size=self.size,
+            batch_of=self.batch_of,
         )
+        self._check_crop()
+        if type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter must be a probability, 0 to 1, not {self.jitter!r}")
+        if type(self.seed) is not int or self.seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, not {self.seed!r}")
 
-        def refuse(name, wanted):
-            raise ValueError(f"{name} must be {wanted}, not {getattr(self, name)!r}")
+        # in a table another precision must not pass for the protocol itself
+        plain = self.name.removesuffix(", bfloat16")
+        name = plain if self.dtype == "float32" else f"{plain}, {self.dtype}"
+        object.__setattr__(self, "name", name)
 
+    def _check_crop(self) -> None:
         share = type(self.crop) is float and 0 < self.crop <= 1
-        if not (self.crop is None or share or type(self.crop) is int and self.crop >= 1):
-            refuse("crop", "a whole number of pixels, a share like 0.875, or None")
+        pixels = type(self.crop) is int and self.crop >= 1
+        if self.crop is not None and not share and not pixels:
+            raise ValueError(
+                "crop must be a whole number of pixels, a share like 0.875, or None, "
+                f"not {self.crop!r}"
+            )
         if self.crops == "processor" and (self.crop is not None or self.jitter):
             raise ValueError(
                 "crops='processor' leaves no room for crop and jitter; take crops='centre'"
             )
-        if type(self.jitter) not in (int, float) or not 0 <= self.jitter <= 1:
-            refuse("jitter", "a probability, 0 to 1")
-        if type(self.seed) is not int or self.seed < 0:
-            refuse("seed", "a whole number of at least 0")
-        # in a table it must not pass for the protocol itself
-        plain = self.name.removesuffix(", bfloat16")
-        object.__setattr__(
-            self, "name", plain if self.dtype == "float32" else f"{plain}, {self.dtype}"
-        )
 
     @property
     def random(self) -> bool:
@@ -93,102 +156,188 @@ class Protocol:
 
     @property
     def side(self) -> int | float:  # of a square: pixels, or a share of the shorter side
-        return (
-            self.crop
-            if self.crop is not None
-            else 14 / 15
-            if self.crops in ("five", "ten")
-            else 1.0
-        )
+        if self.crop is not None:
+            return self.crop
+        if self.crops in ("five", "ten"):
+            return 14 / 15
+        return 1.0
 
-    def __str__(self) -> str:  # a line for each step
-        p = self
-        words = {name: known[getattr(p, name)] for name, known in CHOICES.items()}
-        several = p.windows == "sliding" or p.windows != "middle" and p.clips > 1
-        many = f"{p.clips} per video, " if p.windows in ("even", "linspace") else ""
-        side, comma = p.side, "," if p.crops != "centre" else ""
-        of_side = f"{side} px" if type(side) is int else f"{100 * side:.4g} % of the largest"
-        squares = (
-            "the largest centred square"
-            if p.crops == "centre" and p.crop is None
-            else f"{words['crops']}{comma} of {of_side}"
-        )
-        colour = (
-            "no change of colour"
-            if not p.jitter
-            else "colours changed with probability "
-            f"{p.jitter:g} (drawn from seed {p.seed}, row and square; alike in all clips of a "
-            "video)"
-        )
-        one = (
-            "its one clip"
-            if p.average == "features"
-            else words["average"].replace("clips", "one clip")
-        )
+    def __str__(self) -> str:
+        "A line for each step."
+        treated = "treated alike" if self.gallery == "alike" else "not treated alike"
         lines = [
-            f"protocol {p.name}: gallery and query are {'not ' * (p.gallery != 'alike')}treated "
-            "alike",
-            "  clips     "
-            + (many + words["windows"] if several else CHOICES["windows"]["middle"])
-            + f"; {words['gallery']}, seed {p.seed}" * (p.gallery != "alike"),
-            f"  frames    {p.length} per clip, "
-            + ("every frame" if p.stride == 1 else f"one in {p.stride}")
-            + f"; {words['short']} {words['pad']}"
-            + f"; {words['pictures']}" * (p.pictures != "all"),
-            f"  picture   {words['crops']}, {p.size} x {p.size}"
-            if p.crops == "processor"
-            else f"  picture   {squares}, scaled to {p.size} x {p.size}; "
-            + ("mirrored as said" if p.crops == "ten" else "no flip")
-            + f", {colour}",
-            f"  clip      {words['feature']} of the encoder in eval mode, "
-            + ("brought to length 1" if p.clip_norm else "of any length"),
-            f"  video     {words['average'] if several or SQUARES[p.crops] > 1 else one}",
+            f"protocol {self.name}: gallery and query are {treated}",
+            f"  clips     {self._clips_in_words()}",
+            f"  frames    {self._frames_in_words()}",
+            f"  picture   {self._picture_in_words()}",
+            f"  clip      {self._clip_in_words()}",
+            f"  video     {self._video_in_words()}",
         ]
-        if p.dtype != "float32":
-            lines.append(f"  precision {p.dtype}, {words['dtype']}")
-        if p.batch_of > 1:
+        if self.dtype != "float32":
+            lines.append(f"  precision {self.dtype}, {DTYPE[self.dtype]}")
+        if self.batch_of > 1:
             lines.append(
-                f"  counted   whole batches of {p.batch_of} videos, in the order of "
-                "the manifest; the rest of query and gallery is dropped"
+                f"  counted   whole batches of {self.batch_of} videos, in the order of the "
+                "manifest; the rest of query and gallery is dropped"
             )
-        compared = [f"  centring  {words['centre']}", f"  metric    {words['metric']}"]
-        return "\n".join(lines + compared * (p.average == "features"))
+        if self.average == "features":
+            lines.append(f"  centring  {CENTRE[self.centre]}")
+            lines.append(f"  metric    {METRIC[self.metric]}")
+        return "\n".join(lines)
+
+    @property
+    def _several_windows(self) -> bool:
+        return self.windows == "sliding" or self.windows != "middle" and self.clips > 1
+
+    def _clips_in_words(self) -> str:
+        if not self._several_windows:
+            text = WINDOWS["middle"]
+        elif self.windows == "sliding":
+            text = WINDOWS["sliding"]
+        else:
+            text = f"{self.clips} per video, {WINDOWS[self.windows]}"
+        if self.gallery != "alike":
+            text += f"; {GALLERY[self.gallery]}, seed {self.seed}"
+        return text
+
+    def _frames_in_words(self) -> str:
+        stride = "every frame" if self.stride == 1 else f"one in {self.stride}"
+        text = f"{self.length} per clip, {stride}; {SHORT[self.short]} {PAD[self.pad]}"
+        if self.pictures != "all":
+            text += f"; {PICTURES[self.pictures]}"
+        return text
+
+    def _picture_in_words(self) -> str:
+        size = f"{self.size} x {self.size}"
+        if self.crops == "processor":
+            return f"{CROPS['processor']}, {size}"
+        flip = "mirrored as said" if self.crops == "ten" else "no flip"
+        return f"{self._squares_in_words()}, scaled to {size}; {flip}, {self._colours_in_words()}"
+
+    def _squares_in_words(self) -> str:
+        if self.crops == "centre" and self.crop is None:
+            return "the largest centred square"
+        side = self.side
+        of_side = f"{side} px" if type(side) is int else f"{100 * side:.4g} % of the largest"
+        comma = "" if self.crops == "centre" else ","
+        return f"{CROPS[self.crops]}{comma} of {of_side}"
+
+    def _colours_in_words(self) -> str:
+        if not self.jitter:
+            return "no change of colour"
+        return (
+            f"colours changed with probability {self.jitter:g} (drawn from seed {self.seed}, row "
+            "and square; alike in all clips of a video)"
+        )
+
+    def _clip_in_words(self) -> str:
+        length = "brought to length 1" if self.clip_norm else "of any length"
+        return f"{FEATURE[self.feature]} of the encoder in eval mode, {length}"
+
+    def _video_in_words(self) -> str:
+        if self._several_windows or SQUARES[self.crops] > 1:
+            return AVERAGE[self.average]
+        if self.average == "features":
+            return "its one clip"
+        return AVERAGE[self.average].replace("clips", "one clip")
 
 
+# `clean` is ours: the defaults. The others are the published measurements; b7 to b11 are the notes
+# on the released code in nbs/dossiers/released.ipynb.
 PROTOCOLS = {
-    line["name"]: Protocol(line["name"], **read_fields(line["fields"]))
-    for line in read_lines("measure/protocols.csv")
+    p.name: p
+    for p in (
+        Protocol("clean"),
+        Protocol(
+            "coclr_official",
+            windows="sliding",  # of the query (b7)
+            gallery="random",  # one clip (b10: 3)
+            length=32,
+            size=128,
+            crop=224 / 240,  # there bicubic (b10: 2)
+            jitter=0.3,  # drawn once per video (b10: 2)
+            clip_norm=True,  # b10: 1
+            centre="own",  # b10: 4
+            short="drop",  # b7; 6: 7 + 7 videos of HMDB51, none of UCF101
+            pictures="flow",  # has n-1 pictures (b7)
+        ),
+        Protocol(
+            "iic_official",  # b11
+            windows="linspace",  # linspace(8, m-8, 10)
+            pictures="less",  # of m = n-1 files
+            length=16,
+            size=112,
+            crop=112 / 128,
+            feature="maps",  # conv5 -> MaxPool3d(1,2,2), mean over clips, cosine distance
+            centre="none",
+            batch_of=8,  # with drop_last
+        ),
+        Protocol(
+            "rspnet",  # b10, last paragraph: the largest centred square, pooled features averaged
+            clips=10,
+            length=16,
+            size=112,
+            pad="loop",
+            centre="none",
+        ),
+        Protocol(
+            "moquad",  # open: crop, metric, centring
+            clips=10,  # uniformly, averaged (4.2)
+            length=16,  # 4.1
+            size=224,  # 4.1
+            pad="loop",  # as RSPNet
+            centre="none",
+        ),
+        Protocol(
+            "provico",  # open: the crop
+            clips=10,  # appendix C.2 and D.1
+            length=16,  # 4.2
+            size=112,  # 4.2
+            centre="none",
+            metric="match",  # appendix C.2 and D.1
+        ),
+    )
 }
 
 
 def protocol(
     name: str | Protocol = "clean",  # one of PROTOCOLS, or 'package.module:name' of one's own
-    **fields,  # what to change: length, stride, size, ...
+    **fields: Any,  # what to change: length, stride, size, ...
 ) -> Protocol:
     "A protocol by name, with some of its fields changed; ValueError names the nearest."
     known = [*Protocol.__dataclass_fields__]
-    for f in fields:
-        if f not in known:
-            raise ValueError(f"{f!r} is not a field of a protocol; {did_you_mean(f, known)}")
+    for field in fields:
+        if field not in known:
+            raise ValueError(
+                f"{field!r} is not a field of a protocol; {did_you_mean(field, known)}"
+            )
     if isinstance(name, Protocol):
         return replace(name, **fields)
+
+    p = _resolved(name)
+    # one's own that took no name of its own must not pass for one of ours in a table
+    if name not in PROTOCOLS and p.name in PROTOCOLS:
+        p = replace(p, name=name)
+    return replace(p, **fields)
+
+
+def _resolved(
+    name: str,  # as of `protocol`
+) -> Protocol:
     p = resolve(name, PROTOCOLS, "a protocol")
     if not isinstance(p, Protocol) and callable(p):
         try:
             p = p()
         except (Exception, SystemExit) as e:
             raise ValueError(
-                f"{name}: name a Protocol, or a function that "
-                f"returns one without arguments; this one fails: {error_in_words(e)}"
+                f"{name}: name a Protocol, or a function that returns one without arguments; this "
+                f"one fails: {error_in_words(e)}"
             ) from e
     if not isinstance(p, Protocol):
         raise ValueError(
             f"{name}: is {type(p).__name__}, not a Protocol or a function that returns one"
         )
-    # one's own that took no name of its own must not pass for one of ours in a table
-    if name not in PROTOCOLS and p.name in PROTOCOLS:
-        p = replace(p, name=name)
-    return replace(p, **fields)
+    return p
 
 
 def pictures(
@@ -197,102 +346,12 @@ def pictures(
     flow: bool = False,  # is the video seen as flow?
 ) -> int:
     "How many pictures of a video count under a protocol."
-    return max(frames - (protocol.pictures == "less" or flow and protocol.pictures == "flow"), 1)
-
-
-def clip_frames(
-    protocol: Protocol,
-    frames: int,  # of the video
-    row: int = 0,  # of the manifest: a random clip depends on it
-    role: str = "query",  # 'query' or 'gallery'
-    flow: bool = False,  # is the video seen as flow?
-) -> np.ndarray:  # (n, T) frame numbers
-    "Which frames the windows of a video take under a protocol."
-    p, frames = protocol, pictures(protocol, frames, flow)
-    clip: dict[str, Any] = dict(length=p.length, stride=p.stride, pad=p.pad)
-    if role == "gallery" and p.gallery == "random":
-        return random_clips(
-            frames, np.random.default_rng((p.seed, row, 0)), clips=1, last="released", **clip
-        )
-    if p.windows == "sliding":
-        return sliding_clips(frames, **clip)
-    # around even centres, truncated as released (b11); all alike in a short video
-    if p.windows == "linspace":
-        half = ((p.length - 1) * p.stride + 1) / 2
-        start = (np.linspace(half, frames - half, p.clips) - half).astype(int)
-        return windows(np.maximum(start, 0), frames, **clip)
-    return even_clips(frames, clips=1 if p.windows == "middle" else p.clips, **clip)
-
-
-def crop_boxes(
-    protocol: Protocol,
-    height: int,  # of the video, pixels
-    width: int,  # of the video, pixels
-    # returns: (C, 4) long: top, left, height, width, pixels; (C,) bool: mirrored
-) -> tuple[Tensor, Tensor]:
-    """The squares that every window is cut into, in the released order; ValueError where they do
-    not fit.
-    """
-    if protocol.crops == "processor":
-        return torch.tensor([(0, 0, height, width)]), torch.tensor([False])
-    p, short, share = protocol, min(height, width), protocol.side
-    side = share if type(share) is int else max(round(short * share), 1)
-    if side > short:
-        raise ValueError(
-            f"crop={p.crop!r} does not fit a frame of {width}x{height} px; "
-            f"use 1 to {short}, or none"
-        )
-    down, right = height - side, width - side
-    middle = (round(down / 2), round(right / 2))  # as torchvision and C augmentation.py:56 cut it
-    if p.crops == "centre":
-        places = [middle]
-    elif p.crops == "three":
-        places = [
-            (middle[0], round(right * i / 2))
-            if width >= height
-            else (round(down * i / 2), middle[1])
-            for i in range(3)
-        ]
-    else:
-        places = [middle, (0, 0), (0, right), (down, 0), (down, right)]
-    # the same squares of the mirrored frame (released code b10)
-    mirrored = [(top, right - left) for top, left in places] * (p.crops == "ten")
-    flips = [False] * len(places) + [True] * len(mirrored)
-    return torch.tensor([(*place, side, side) for place in places + mirrored]), torch.tensor(flips)
-
-
-def colour_change(
-    protocol: Protocol,
-    row: int,  # of the manifest
-    square: int,  # its number in `crop_boxes`
-    height: int,  # pixels
-    width: int,  # pixels
-) -> dict[str, Tensor]:  # for `clips.apply`, with a leading axis of 1
-    """The change of colours of a video: brightness, contrast, saturation .2, hue .1 (b10), in
-    random order.
-    """
-    p, rng = protocol, np.random.default_rng((protocol.seed, row, 1, square))
-    drawn = draw(
-        rng,
-        1,
-        p.length,
-        height,
-        width,
-        size=p.size,
-        flip=0.0,
-        jitter=p.jitter,
-        brightness=0.2,
-        contrast=0.2,
-        saturation=0.2,
-        hue=0.1,
-        grey=0.0,
-        blur=0.0,
-    )
-    return {k: drawn[k] for k in (*JITTER, "order")}
+    last_left_out = protocol.pictures == "less" or flow and protocol.pictures == "flow"
+    return max(frames - 1, 1) if last_left_out else max(frames, 1)
 
 
 def counted(
-    manifest: Manifest,
+    manifest: "Manifest",
     part: str = "test",  # 'train', 'test' or 'all'
     split: int = 1,  # 1, 2 or 3
     protocol: Protocol = PROTOCOLS["clean"],
@@ -301,24 +360,26 @@ def counted(
     """The videos of a part of a split that a protocol looks at; ManifestError where the split has
     none.
     """
-    rows, p, left = manifest.select(part, split), protocol, dict[int, str]()
-    if p.short == "drop":  # b7
-        least = p.length // 2 * p.stride + 1
-        left = {
-            r: "not longer than half a clip, which this protocol leaves out"
-            for r in rows
-            if pictures(p, manifest.rows[r].frames, flow) <= least
-        }
-    rows = [r for r in rows if r not in left]
-    rest = len(rows) % p.batch_of if part != "all" else 0  # batches are of a part
-    left |= {
-        r: f"in the last, incomplete batch of {p.batch_of}, which this protocol leaves out"
-        for r in rows[len(rows) - rest :]
-    }
-    rows = rows[: len(rows) - rest]
+    rows = manifest.select(part, split)
+    left_out: dict[int, str] = {}
+    if protocol.short == "drop":  # b7
+        half = protocol.length // 2 * protocol.stride + 1
+        for r in rows:
+            if pictures(protocol, manifest.rows[r].frames, flow) <= half:
+                left_out[r] = "not longer than half a clip, which this protocol leaves out"
+        rows = [r for r in rows if r not in left_out]
+
+    if part != "all":  # batches are of a part
+        whole = len(rows) - len(rows) % protocol.batch_of
+        for r in rows[whole:]:
+            left_out[r] = (
+                f"in the last, incomplete batch of {protocol.batch_of}, which this protocol leaves "
+                "out"
+            )
+        rows = rows[:whole]
     if not rows:
         raise ValueError(
-            f"{manifest.path}: no video is left in '{part}' of split {split} "
-            f"under the protocol {p.name}: {next(iter(left.values()))}"
+            f"{manifest.path}: no video is left in '{part}' of split {split} under the protocol "
+            f"{protocol.name}: {next(iter(left_out.values()))}"
         )
-    return rows, left
+    return rows, left_out

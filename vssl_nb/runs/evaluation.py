@@ -4,25 +4,30 @@
 
 # %% auto #0
 __all__ = ['BASELINES', 'IDENTITY', 'FEATURE_FILES', 'result_row', 'recall_columns', 'keep_results', 'EvaluatedEncoder',
-           'name_lost', 'run_manifest', 'open_hub', 'open_trained', 'run_features', 'refuse_leak', 'refuse_classes',
-           'warn_of_copies', 'neighbour_wall', 'retrieve', 'retrieve_two_streams', 'untrained_encoder', 'baselines',
-           'measure_probe', 'PerFrame', 'load_encoder', 'read_video_features', 'measure_encoder']
+           'refuse_slow_flow', 'run_manifest', 'open_hub', 'open_trained', 'run_features', 'refuse_leak', 'retrieve',
+           'retrieve_two_streams', 'untrained_encoder', 'baselines', 'measure_probe', 'PerFrame', 'load_encoder',
+           'read_video_features', 'measure_encoder']
 
 # %% ../../nbs/library/evaluation.ipynb #1365516f
-import csv, hashlib, json, logging, os, sys, time
+import csv
+import hashlib
+import json
+import os
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from .. import show
-from ..data.dataset import TestClips
-from ..data.manifest import Manifest, open_data, read, torn_copies
+from ..config import Recipe
+from ..data.manifest import Manifest, open_data, read
+from ..data.views import raw_inputs
 from ..measure import classify as classification, protocols, retrieval
 from vssl_nb.measure.classify import (
     ATTENTIVE_PROBES,
@@ -39,12 +44,7 @@ from vssl_nb.measure.features import (
     restrict,
     trusted,
 )
-from vssl_nb.measure.gaussian import (
-    VideoGaussians,
-    gaussian_pairs,
-    match_neighbours,
-    mean_neighbours,
-)
+from ..measure.gaussian import gaussian_pairs, match_neighbours, mean_neighbours
 from ..measure.protocols import Protocol, counted
 from vssl_nb.measure.retrieval import (
     KS,
@@ -54,16 +54,18 @@ from vssl_nb.measure.retrieval import (
     histogram,
     join,
     recall,
+    within,
 )
-from ..measure.retrieval import within
-from ..config import Recipe
+from ..measure.splits import name_lost, refuse_classes, warn_of_copies
+from ..measure.wall import neighbour_wall
 from ..methods.recipes import from_dict, to_dict
 from ..names import load_object, of_hub
 from ..nets.backbones import create
 from .budget import free_memory, refuse_large_clips
 from .hub import load_hub
-from .experiment import Experiment, encoder_metadata, training_device
-from .released import RELEASED_FILES, load_released
+from .experiment import Experiment, encoder_metadata
+from .released import load_released
+from .released_names import RELEASED_FILES
 from ..training.checkpoints import read_encoder, read_heads
 from ..training.loop import TrainError
 from ..training.run_folder import read_json, write_json
@@ -120,21 +122,33 @@ def keep_results(
 ) -> None:
     "Add new rows to results.json, in the place of those that measured the same."
 
-    def identity(r):
-        return tuple(str(r.get(k)) for k in IDENTITY)
+    def identity(row):
+        return tuple(str(row.get(k)) for k in IDENTITY)
 
-    file, new = folder / "results.json", {identity(r) for r in rows}
+    file = folder / "results.json"
+    new = {identity(row) for row in rows}
+    kept = [row for row in _earlier_results(file) if identity(row) not in new]
+    write_json(file, [*kept, *rows])
+
+
+def _earlier_results(
+    file: Path,  # a results.json
+) -> list[dict[str, Any]]:
+    "The rows that are there; a file that holds none is moved aside."
+    if not file.exists():
+        return []
     try:
-        old = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+        rows = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        old = None
-    if not isinstance(old, list) or not all(isinstance(r, dict) for r in old):
-        kept, old = file.replace(folder / "results.json.damaged"), []
-        print(
-            f"{file}: was no list of results; it is kept as {kept}, and a new one begins",
-            file=sys.stderr,
-        )
-    write_json(file, [*(r for r in old if identity(r) not in new), *rows])
+        rows = None
+    if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+        return rows
+    damaged = file.replace(file.with_name("results.json.damaged"))
+    print(
+        f"{file}: was no list of results; it is kept as {damaged}, and a new one begins",
+        file=sys.stderr,
+    )
+    return []
 
 # %% ../../nbs/library/evaluation.ipynb #1b95ab8e
 @dataclass(frozen=True)
@@ -176,17 +190,15 @@ class EvaluatedEncoder:
     ) -> dict[int, tuple[Features, Features]]:  # split -> query, gallery
         "Features of every split, each video encoded once and kept in the folder; ManifestError."
         if self.features is not None:
-            every = replace(self.features, protocol=p)
+            features = replace(self.features, protocol=p)
             return {
                 s: (
-                    restrict(every, self.manifest, "test", s),
-                    restrict(every, self.manifest, "train", s),
+                    restrict(features, self.manifest, "test", s),
+                    restrict(features, self.manifest, "train", s),
                 )
                 for s in splits
             }
-        # refuses flow that would take too long
-        if self.recipe:
-            training_device(self.recipe, machine.device)
+        refuse_slow_flow(self.about, machine)
         refuse_large_clips(self.encoder, p, self.about, batch, machine.place())
         pairs = retrieval.query_and_gallery(
             self.encoder,
@@ -212,20 +224,21 @@ class EvaluatedEncoder:
         p = more.get("protocol")
         # their clips and pictures are not known
         if self.features is not None and isinstance(p, dict):
-            more["protocol"] = {k: p[k] for k in ("name", "centre", "metric", "short", "batch_of")}
-        run = {"step": self.about["step"], "finished": self.card["finished"]} if self.card else {}
-        seconds, place = self.card.get("seconds"), self.run or self.folder
+            known = ("name", "centre", "metric", "short", "batch_of")
+            more["protocol"] = {k: p[k] for k in known}
+        if self.card:
+            more = {"step": self.about["step"], "finished": self.card["finished"], **more}
+        folder = self.run or self.folder
         return result_row(
             self.name,
             self.method,
             self.view,
             self.manifest,
             split,
-            seconds,
-            place.name if place else "",
+            self.card.get("seconds"),
+            folder.name if folder else "",
             seed=self.seed,
             task=task,
-            **run,
             **more,
         )
 
@@ -236,29 +249,31 @@ class EvaluatedEncoder:
         """Test videos that the encoder was trained on, without their labels; of one of no run none
         is known.
         """
-        m, place, trained = self.manifest, self.card.get("manifest", {}), set[int]()
-        test = m.select("test", split) if self.card and self.about["step"] else []
+        if not self.card or not self.about["step"]:
+            return []
+        m = self.manifest
+        test = m.select("test", split)
+        trained_on = self.card["manifest"]
         if m.sha256 == self.about.get("manifest_sha256"):
             trained = set(m.select("train", self.split))
-        # it was trained on all videos of this folder, and a split was cut afterwards
-        elif place and not place["split_filled"] and place["path"] == os.path.abspath(m.path):
-            trained = {*test}
-        return [m.rows[i].video for i in test if i in trained]
+        elif not trained_on["split_filled"] and trained_on["path"] == os.path.abspath(m.path):
+            # it was trained on all videos of this folder, and a split was cut afterwards
+            trained = set(test)
+        else:
+            trained = set()
+        return [m.rows[r].video for r in test if r in trained]
 
 
-def name_lost(
-    manifest: Manifest,
-    *parts: Mapping[int, str],  # row of the manifest -> why it is left out
+def refuse_slow_flow(
+    about: Mapping[str, Any],  # metadata of an encoder's file; empty: of no run
+    machine: Machine,
 ) -> None:
-    "Warn of videos that a measurement does without; five are named."
-    lost, warn = (
-        {i: why for part in parts for i, why in part.items()},
-        logging.getLogger(__name__).warning,
-    )
-    for i in sorted(lost)[:5]:
-        warn("left out: %s: %s", manifest.rows[i].video, lost[i])
-    if len(lost) > 5:
-        warn("left out: %d more; results.json names all", len(lost) - 5)
+    "TrainError for live flow without a GPU, which would take minutes for each clip."
+    live = about.get("flow") == "live" and "flow" in raw_inputs(about["view"])
+    if live and machine.place().type == "cpu":
+        raise TrainError(
+            "flow='live' needs a GPU; store the flow once with `vssl-nb flow` and use --flow stored"
+        )
 
 
 def run_manifest(
@@ -268,18 +283,20 @@ def run_manifest(
     """The manifest a run was trained on, from any working directory, also when both were moved
     together.
     """
-    near = dict.fromkeys((Path(place["path"]), run.resolve() / place.get("relative", "")))
-    there = [p for p in near if p.is_file()]
-    # of Python
-    if not there and ":" in place["path"] and "/" not in place["path"]:
-        return read(place["path"])
-    if not there:
+    candidates = dict.fromkeys((Path(place["path"]), run.resolve() / place.get("relative", "")))
+    files = [path for path in candidates if path.is_file()]
+    if not files:
+        # of Python
+        if ":" in place["path"] and "/" not in place["path"]:
+            return read(place["path"])
         raise TrainError(
-            f"{run}: was trained on {place['path']}, which is not there any more; say "
-            "where that manifest is now, or which to use instead, with --data"
+            f"{run}: was trained on {place['path']}, which is not there any more; say where that "
+            "manifest is now, or which to use instead, with --data"
         )
-    same = (p for p in there if hashlib.sha256(p.read_bytes()).hexdigest() == place["sha256"])
-    return read(next(same, there[0]))
+    for path in files:
+        if hashlib.sha256(path.read_bytes()).hexdigest() == place["sha256"]:
+            return read(path)
+    return read(files[0])
 
 
 def open_hub(
@@ -290,16 +307,14 @@ def open_hub(
     "An encoder of another library, with the clips that its processor makes. `CheckpointError`."
     if data is None:
         raise TrainError(f"{name}: knows no data; name a manifest with --data")
-    manifest, encoder = data if isinstance(data, Manifest) else open_data(data), load_hub(name)
-    if out:
-        Path(out).mkdir(parents=True, exist_ok=True)
+    manifest = data if isinstance(data, Manifest) else open_data(data)
+    encoder = load_hub(name)
+    about = encoder.about()
+    folder = Path(out) if out else None
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
     return EvaluatedEncoder(
-        manifest,
-        encoder,
-        name,
-        folder=out and Path(out),
-        views=encoder_views(about := encoder.about()),
-        about=about,
+        manifest, encoder, name, folder=folder, views=encoder_views(about), about=about
     )
 
 
@@ -316,18 +331,19 @@ def open_trained(
         return open_hub(str(run), data, out)
     run = Path(run)
     recipe = from_dict(read_json(run / "recipe.json", "a run"), str(run / "recipe.json"))
-    card, file, outside = (
-        read_json(run / "card.json", "a run"),
-        run / "encoder.safetensors",
-        trusted(run),
-    )
-    manifest = open_data(data) if data is not None else run_manifest(run, card["manifest"])
-    if data is None and manifest.sha256 != card["manifest"]["sha256"]:
-        raise TrainError(
-            f"{manifest.path}: "
-            f"has changed since {run} was trained on it; say which manifest to measure on with "
-            "--data"
-        )
+    card = read_json(run / "card.json", "a run")
+    if data is None:
+        manifest = run_manifest(run, card["manifest"])
+        if manifest.sha256 != card["manifest"]["sha256"]:
+            raise TrainError(
+                f"{manifest.path}: has changed since {run} was trained on it; say which manifest "
+                "to measure on with --data"
+            )
+    else:
+        manifest = open_data(data)
+
+    file = run / "encoder.safetensors"
+    outside = trusted(run)
     encoder, about = read_encoder(file, outside)
     view = recipe.view
     if about["view"] != view:
@@ -338,11 +354,11 @@ def open_trained(
     return EvaluatedEncoder(
         manifest,
         encoder,
-        about["recipe"],
-        about["method"],
-        view,
-        Path(out or run),
-        encoder_views(about),
+        name=about["recipe"],
+        method=about["method"],
+        view=view,
+        folder=Path(out or run),
+        views=encoder_views(about),
         split=about["split"],
         seed=about["seed"],
         about=about,
@@ -378,55 +394,19 @@ def refuse_leak(
     name: str,  # of a protocol or preset
 ) -> None:
     "In a clean protocol no test video may have been trained on. `TrainError`."
-    if not name.startswith("clean") or not (seen := t.seen_in_training(split)):
+    if not name.startswith("clean"):
         return
-    cut = (
-        f"split {t.split}"
-        if t.card["manifest"]["split_filled"]
-        else "all videos, before a split was cut"
-    )
+    seen = t.seen_in_training(split)
+    if not seen:
+        return
+    trained_on = "all videos, before a split was cut"
+    if t.card["manifest"]["split_filled"]:
+        trained_on = f"split {t.split}"
     raise TrainError(
-        f"{t.run}: was trained on {cut}, and {len(seen)} test videos of split {split} were "
+        f"{t.run}: was trained on {trained_on}, and {len(seen)} test videos of split {split} were "
         f"among its training videos, such as {seen[0]}; train on split {split} (--split {split}), "
-        "or choose "
-        f"another protocol than {name}"
+        f"or choose another protocol than {name}"
     )
-
-
-def refuse_classes(manifest: Manifest, splits: Sequence[int], p: Protocol) -> None:
-    "ValueError for videos by which nothing can be measured, before the first is encoded."
-    for s in splits:
-        parts = [counted(manifest, part, s, p)[0] for part in ("test", "train")]
-        test, train = ([manifest.rows[r].label for r in rows] for rows in parts)
-        bare, why = (
-            [manifest.rows[r].video for rows in parts for r in rows if not manifest.rows[r].label],
-            "",
-        )
-        if bare:
-            why = (
-                f"{len(bare)} of {len(test) + len(train)} videos are unlabelled, such as "
-                f"{bare[0]}; "
-                "fill the column label: without the class of every video nothing can be counted "
-                "as right"
-            )
-        elif not set(test) & set(train):
-            why = (
-                "test and training videos have no class in common, so that "
-                "no neighbour could be right; use a split in which they have"
-            )
-        elif len(set(train)) < 2:
-            why = (
-                f"all training videos are of the class {train[0]!r}, so that every "
-                "neighbour is; use a split with two classes or more"
-            )
-        if why:
-            raise ValueError(f"{manifest.path}: split {s}: {why}")
-
-
-def warn_of_copies(manifest: Manifest, splits: Sequence[int]) -> None:
-    "Name files with the same bytes on both sides of a split, which somebody filled by hand."
-    for torn in torn_copies(manifest.rows, manifest.root, splits):
-        logging.getLogger(__name__).warning("%s: %s", manifest.path, torn)
 
 
 def _usable_splits(
@@ -441,48 +421,22 @@ def _usable_splits(
     return splits
 
 
-def neighbour_wall(
-    query: Features | VideoGaussians,
-    gallery: Features | VideoGaussians,
-    manifest: Manifest,
-    n: int = 8,  # queries, spread evenly over the test part
-    k: int = 5,  # neighbours of each query
-    # (Q, k) positions in the gallery; None: by cosine, of `Features`
-    near: Tensor | None = None,
-    protocol: Protocol | None = None,  # the clip to show; None: that of the features
-) -> Figure:
-    "Queries and their nearest training videos: what the encoder holds to be alike."
-    at = torch.linspace(0, len(query) - 1, min(n, len(query)), dtype=torch.double).round().long()
-    if near is None:
-        near = compare_features(cast(Any, query), cast(Any, gallery), min(k, len(gallery))).near
-    near, rows, p = near[at, :k], query.row[at], protocol or cast(Any, query).protocol
-
-    def clip(i: int):
-        return TestClips(manifest, [i], 1, p.length, p.stride, max(96, p.size))[0]["clips"][0]
-
-    right = gallery.label[near] == query.label[at][:, None]
-    return show.neighbours(
-        [clip(i) for i in rows.tolist()],
-        [[clip(j) for j in gallery.row[js].tolist()] for js in near],
-        right.tolist(),
-        [manifest.rows[i].label for i in rows.tolist()],
-    )
-
-
-def _with_mean(rows: list[dict[str, Any]], numbers: Sequence[str]) -> list[dict[str, Any]]:
+def _with_mean(
+    rows: list[dict[str, Any]],  # one a split
+    numbers: Sequence[str],  # columns to average
+) -> list[dict[str, Any]]:
     "One row per split, and one for their mean."
     if len(rows) < 2:
         return rows
-    mean = {
-        k: round(sum(r[k] for r in rows) / len(rows), 6)
-        for k in numbers
-        if all(k in r for r in rows)
-    }
-    row = {k: v for k, v in rows[0].items() if k not in ("by_class", "confusion", "dropped")} | mean
-    row["split"] = "mean of splits " + ", ".join(str(r["split"]) for r in rows)
-    if "seen_in_training" in row:
-        row["seen_in_training"] = sum(r["seen_in_training"] for r in rows)
-    return [*rows, row]
+    of_one_split = ("by_class", "confusion", "dropped")
+    mean = {k: v for k, v in rows[0].items() if k not in of_one_split}
+    for k in numbers:
+        if all(k in row for row in rows):
+            mean[k] = round(sum(row[k] for row in rows) / len(rows), 6)
+    mean["split"] = "mean of splits " + ", ".join(str(row["split"]) for row in rows)
+    if "seen_in_training" in mean:
+        mean["seen_in_training"] = sum(row["seen_in_training"] for row in rows)
+    return [*rows, mean]
 
 
 def _retrieval_rows(
@@ -494,38 +448,37 @@ def _retrieval_rows(
     walls: int = 0,  # queries in the picture of neighbours; 0 draws none
 ) -> list[dict[str, Any]]:  # a row for each split, and one for their mean
     "R@k on every split; a picture of the first one is kept in the folder."
-    ks, rows = within(KS, min(len(g) for _, g in pairs.values())), list[dict[str, Any]]()
-    for s, (query, gallery) in pairs.items():
+    m = t.manifest
+    ks = within(KS, min(len(gallery) for _, gallery in pairs.values()))
+    rows: list[dict[str, Any]] = []
+    for split, (query, gallery) in pairs.items():
         near = neighbours(query, gallery, max(ks))  # searched for once, measured in two ways
         if t.folder and walls and not rows:
-            words = (
-                ""
-                if p.name == "clean"
-                else "".join(c if c.isalnum() else "-" for c in p.name) + "-"
-            )
-            wall = neighbour_wall(query, gallery, t.manifest, walls, near=near.near, protocol=p)
-            show.save_picture(
-                wall, t.folder / "figures" / f"neighbours-{words}{t.manifest.sha256[:8]}.png"
-            )
-        lost = {
-            t.manifest.rows[i].video: why for i, why in {**query.dropped, **gallery.dropped}.items()
-        }
-        seen = {"seen_in_training": len(t.seen_in_training(s))} if t.card else {}
-        rows.append(
-            t.row(
-                "retrieval",
-                s,
-                protocol=asdict(p),
-                selection="none",
-                queries=len(query),
-                gallery=len(gallery),
-                dropped=lost,
-                by_class={t.manifest.labels[c]: round(v, 6) for c, v in near.by_class().items()},
-            )
-            | seen
-            | recall_columns(near.recall(ks))
+            wall = neighbour_wall(query, gallery, near.near, m, p, walls)
+            show.save_picture(wall, t.folder / "figures" / _wall_name(p, m))
+        dropped = query.dropped | gallery.dropped
+        row = t.row(
+            "retrieval",
+            split,
+            protocol=asdict(p),
+            selection="none",
+            queries=len(query),
+            gallery=len(gallery),
+            dropped={m.rows[r].video: why for r, why in dropped.items()},
+            by_class={m.labels[c]: round(v, 6) for c, v in near.by_class().items()},
         )
+        if t.card:
+            row["seen_in_training"] = len(t.seen_in_training(split))
+        rows.append(row | recall_columns(near.recall(ks)))
     return _with_mean(rows, [f"r{k}" for k in ks])
+
+
+def _wall_name(p: Protocol, manifest: Manifest) -> str:
+    "The file of a picture of neighbours."
+    prefix = ""
+    if p.name != "clean":
+        prefix = "".join(c if c.isalnum() else "-" for c in p.name) + "-"
+    return f"neighbours-{prefix}{manifest.sha256[:8]}.png"
 
 
 def _gaussian_rows(
@@ -538,8 +491,7 @@ def _gaussian_rows(
     machine: Machine,
 ) -> list[dict[str, Any]]:
     "Rows of the distributions: the cosine of their means, and their match probability."
-    # else: all clips of a video
-    of = 2 if p.windows in ("even", "linspace") and p.clips % 2 == 0 else 0
+    in_twos = p.windows in ("even", "linspace") and p.clips % 2 == 0
     pairs = gaussian_pairs(
         t.encoder,
         head,
@@ -547,22 +499,22 @@ def _gaussian_rows(
         splits,
         t.view,
         p,
-        of=of,
+        of=2 if in_twos else 0,  # else: all clips of a video
         batch=batch,
         machine=machine,
         **t.views,
     )
-    by_mean, by_match = (
-        replace(p, metric=metric, name=f"{p.name}, {words}")
-        for metric, words in (("cosine", "cosine of means"), ("match", "match probability"))
-    )
+    by_mean = replace(p, metric="cosine", name=f"{p.name}, cosine of means")
+    by_match = p
+    if p.metric != "match":
+        by_match = replace(p, metric="match", name=f"{p.name}, match probability")
 
     def match(query, gallery, k):
         return match_neighbours(query, gallery, head.a, head.b, k, machine=machine)
 
-    return _retrieval_rows(t, by_mean, pairs, mean_neighbours) + _retrieval_rows(
-        t, p if p.metric == "match" else by_match, pairs, match, walls
-    )
+    rows = _retrieval_rows(t, by_mean, pairs, mean_neighbours)
+    rows += _retrieval_rows(t, by_match, pairs, match, walls)
+    return rows
 
 
 def retrieve(
@@ -577,15 +529,18 @@ def retrieve(
 ) -> list[dict[str, Any]]:  # the rows that results.json got
     "Test -> train retrieval; results.json and a picture of neighbours are kept in the folder."
     t = open_trained(source, data)
-    p, head = t.protocol(protocol, **fields or {}), t.heads.get("gaussian")
+    p = t.protocol(protocol, **fields or {})
+    head = t.heads.get("gaussian")
     if p.metric == "match" and head is None:
         raise TrainError(
-            f"{t.folder or t.name}: has no Gaussian head, "
-            f"and protocol {p.name} compares distributions; choose another one, such as clean"
+            f"{t.folder or t.name}: has no Gaussian head, and protocol {p.name} compares "
+            "distributions; choose another one, such as clean"
         )
-    splits, rows = _usable_splits(t, splits, p.name, p), list[dict[str, Any]]()
+    splits = _usable_splits(t, splits, p.name, p)
+    rows: list[dict[str, Any]] = []
     if p.metric == "cosine":
-        rows += _retrieval_rows(t, p, t.pairs(p, splits, batch, machine), compare_features, walls)
+        pairs = t.pairs(p, splits, batch, machine)
+        rows += _retrieval_rows(t, p, pairs, compare_features, walls)
     # a head acts on pooled features
     if head is not None and (p.feature == "pooled" or p.metric == "match"):
         rows += _gaussian_rows(t, head, p, splits, walls, batch, machine)
@@ -604,89 +559,117 @@ def retrieve_two_streams(
     machine: Machine = Machine(),  # as in `retrieve`
 ) -> list[dict[str, Any]]:  # the rows that the first run's results.json got
     "Retrieval with two encoders together."
-    a, b = (open_trained(t) for t in (first, second))
+    a = open_trained(first)
+    b = open_trained(second)
     if a.manifest.sha256 != b.manifest.sha256:
         raise TrainError(
-            f"{a.run} and {b.run} are measured on "
-            "different manifests; name one for both with --data"
+            f"{a.run} and {b.run} are measured on different manifests; name one for both with "
+            "--data"
         )
-    ps, splits = [t.protocol(protocol) for t in (a, b)], tuple(splits) or (a.split,)
-    for t, p in zip((a, b), ps):
-        _usable_splits(t, splits, p.name, p)
+    p = a.protocol(protocol)
+    q = b.protocol(protocol)
+    splits = tuple(splits) or (a.split,)
+    _usable_splits(a, splits, p.name, p)
+    _usable_splits(b, splits, q.name, q)
     if a.run and b.run and a.run.resolve() == b.run.resolve():
         raise TrainError(
             f"{a.run}: is named twice; the second stream is another run, of another view"
         )
-    both, rows = [t.pairs(p, splits, batch, machine) for t, p in zip((a, b), ps)], []
-    for s in splits:
-        query, gallery, label, labels = join(*(pairs[s] for pairs in both), joined=joined)
+    pairs = a.pairs(p, splits, batch, machine)
+    more_pairs = b.pairs(q, splits, batch, machine)
+    rows = []
+    for split in splits:
+        query, gallery, label, labels = join(pairs[split], more_pairs[split], joined=joined)
         row = a.row(
             "retrieval",
-            s,
-            protocol=f"{ps[0].name}, {joined} of two streams",
+            split,
+            protocol=f"{p.name}, {joined} of two streams",
             selection="none",
             queries=len(query),
             gallery=len(gallery),
             second=b.run.name if b.run else "",
         )
-        rows.append(
-            row
-            | {"view": f"{a.view}+{b.view}"}
-            | recall_columns(recall(query, gallery, label, labels, within(KS, len(gallery))))
-        )
+        row["view"] = f"{a.view}+{b.view}"
+        recalls = recall(query, gallery, label, labels, within(KS, len(gallery)))
+        rows.append(row | recall_columns(recalls))
     rows = _with_mean(rows, [f"r{k}" for k in KS])
     if a.folder:
         keep_results(a.folder, rows)
     return rows
 
 # %% ../../nbs/library/evaluation.ipynb #d7f2f2ef
+def _chance_rows(
+    t: EvaluatedEncoder,
+    splits: Sequence[int],
+) -> list[dict[str, Any]]:
+    "What neighbours drawn at random would get: computed, nothing is measured."
+    m = t.manifest
+    b = replace(t, name="chance", method="chance", view="")
+    rows = []
+    for split in splits:
+        query, gallery = (
+            torch.tensor([m.label_id(r) for r in counted(m, part, split)[0]])
+            for part in ("test", "train")
+        )
+        row = b.row(
+            "retrieval",
+            split,
+            protocol="",
+            selection="none",
+            queries=len(query),
+            gallery=len(gallery),
+        )
+        rows.append(row | recall_columns(chance(query, gallery, within(KS, len(gallery)))))
+    return _with_mean(rows, [f"r{k}" for k in KS])
+
+
+def _histogram_rows(
+    t: EvaluatedEncoder,
+    splits: Sequence[int],
+    machine: Machine,
+) -> list[dict[str, Any]]:
+    "What the colours alone tell."
+    colours = histogram(t.manifest, "all", machine=machine)
+    b = replace(t, name="colour histogram", method="histogram", view="rgb")
+    pairs = replace(b, features=colours).pairs(colours.protocol, splits)
+    return _retrieval_rows(b, colours.protocol, pairs, compare_features)
+
+
+def _random_rows(
+    t: EvaluatedEncoder,
+    p: Protocol,
+    splits: Sequence[int],
+    batch: int,
+    machine: Machine,
+) -> list[dict[str, Any]]:
+    "What an encoder gets that was not trained."
+    b = replace(t, method="random")
+    return _retrieval_rows(b, p, t.pairs(p, splits, batch, machine), compare_features)
+
+
 def _baseline_rows(
     t: EvaluatedEncoder,
     p: Protocol,
     splits: Sequence[int],
-    which: Sequence[str],
+    which: Sequence[str],  # of BASELINES
     batch: int,
     machine: Machine,
 ) -> list[dict[str, Any]]:
     "Rows of the baselines; `t` holds the untrained encoder."
-    rows, m = list[dict[str, Any]](), t.manifest
-    names = {
-        "chance": ("chance", ""),
-        "histogram": ("colour histogram", "rgb"),
-        "random": (t.name, t.view),
-    }
+    rows: list[dict[str, Any]] = []
     for method in which:
-        if method not in names:
-            raise ValueError(f"{method!r} is no baseline; there are {', '.join(names)}")
-        began, (name, view) = time.monotonic(), names[method]
-        b = replace(t, name=name, method=method, view=view)
+        began = time.monotonic()
         if method == "chance":
-            labels = {
-                s: [
-                    torch.tensor([m.label_id(r) for r in counted(m, part, s)[0]])
-                    for part in ("test", "train")
-                ]
-                for s in splits
-            }
-            some = [
-                b.row("retrieval", s, protocol="", selection="none", queries=len(q), gallery=len(g))
-                | recall_columns(chance(q, g, within(KS, len(g))))
-                for s, (q, g) in labels.items()
-            ]
-            rows += _with_mean(some, [f"r{k}" for k in KS])
+            rows += _chance_rows(t, splits)
             continue
-        if method == "random":
-            pairs, q = t.pairs(p, splits, batch, machine), p
+        if method == "histogram":
+            measured = _histogram_rows(t, splits, machine)
+        elif method == "random":
+            measured = _random_rows(t, p, splits, batch, machine)
         else:
-            colours = histogram(m, "all", machine=machine)
-            pairs, q = (
-                replace(b, features=colours).pairs(colours.protocol, splits),
-                colours.protocol,
-            )
-        rows += [
-            r | {"seconds": round(time.monotonic() - began, 1)}
-            for r in _retrieval_rows(b, q, pairs, compare_features)
-        ]
+            raise ValueError(f"{method!r} is no baseline; there are {', '.join(BASELINES)}")
+        seconds = round(time.monotonic() - began, 1)
+        rows += [row | {"seconds": seconds} for row in measured]
     return rows
 
 
@@ -695,16 +678,16 @@ def untrained_encoder(
     data,  # a manifest, its file or its folder
 ) -> EvaluatedEncoder:
     "The encoder of a recipe before any training; the recipe decides view, clips and backbone."
-    a, manifest = encoder_metadata(recipe), data if isinstance(data, Manifest) else open_data(data)
+    about = encoder_metadata(recipe)
     return EvaluatedEncoder(
-        manifest,
-        create(a["backbone"], seed=a["seed"]),
-        f"random {a['backbone']}, {a['view']}",
-        "random",
-        a["view"],
-        views=encoder_views(a),
-        split=a["split"],
-        about=a,
+        data if isinstance(data, Manifest) else open_data(data),
+        create(about["backbone"], seed=about["seed"]),
+        name=f"random {about['backbone']}, {about['view']}",
+        method="random",
+        view=about["view"],
+        views=encoder_views(about),
+        split=about["split"],
+        about=about,
         recipe=recipe,
     )
 
@@ -721,7 +704,8 @@ def baselines(
     "What needs no training: the numbers to stand beside."
     folder = None if out is None else Path(out)
     t = replace(untrained_encoder(recipe, data), folder=folder)
-    p, splits = t.protocol(), tuple(splits) or (t.split,)
+    p = t.protocol()
+    splits = tuple(splits) or (t.split,)
     refuse_classes(t.manifest, splits, p)
     rows = _baseline_rows(t, p, splits, which, batch, machine)
     if folder:
@@ -733,28 +717,29 @@ def baselines(
 # %% ../../nbs/library/evaluation.ipynb #68f762e1
 def _probe_row(
     t: EvaluatedEncoder,
-    s: int,
+    split: int,
     pred: classification.Predictions,
-    settings: Any,
+    settings: Any,  # of the probe
     p: Protocol,
-    began: float,
+    began: float,  # on the monotonic clock
     lost: Mapping[int, str],  # training videos without features -> why
     **more,  # gallery, chosen
 ) -> dict[str, Any]:
     row = t.row(
         "probe",
-        s,
+        split,
         confusion=classification.confusion_matrix(pred.p, pred.label).tolist(),
         classes=list(t.manifest.labels),
         probe_seconds=round(time.monotonic() - began, 1),
         **more,
     )
-    dropped = {t.manifest.rows[i].video: why for i, why in {**lost, **pred.dropped}.items()}
-    row = classification.classification_row(pred, settings, **row) | {
-        "seed": t.seed,
-        "dropped": dropped,
-    }
-    return row | ({"protocol": f"{row['protocol']}, {p.dtype}"} if p.dtype != "float32" else {})
+    row = classification.classification_row(pred, settings, **row)
+    row["seed"] = t.seed
+    dropped = {**lost, **pred.dropped}
+    row["dropped"] = {t.manifest.rows[r].video: why for r, why in dropped.items()}
+    if p.dtype != "float32":
+        row["protocol"] = f"{row['protocol']}, {p.dtype}"
+    return row
 
 
 def _attentive_rows(
@@ -765,38 +750,94 @@ def _attentive_rows(
     seed: int,
     batch: int,
     machine: Machine,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # one a split
     "Rows of an attentive probe."
     if t.encoder is None:
         raise TrainError(f"{t.name}: a file of features has no tokens; take clean_probe")
-    refuse_large_clips(t.encoder, p, t.about, batch, machine.place())
-    tokens, rows = (
-        VideoTokens(
-            t.encoder,
-            t.manifest,
-            t.view,
-            p,
-            free_memory(torch.device("cpu")) / 2,
-            batch=batch,
-            machine=machine,
-            **t.views,
-        ),
-        list[dict[str, Any]](),
+    device = machine.place()
+    refuse_large_clips(t.encoder, p, t.about, batch, device)
+    room = free_memory(torch.device("cpu")) / 2
+    tokens = VideoTokens(
+        t.encoder, t.manifest, t.view, p, room, batch=batch, machine=machine, **t.views
     )
-    for s in splits:
+    rows = []
+    for split in splits:
         began = time.monotonic()
-        pred, rate, _ = classification.attentive_probe(tokens, s, settings, seed, machine.place())
-        trained = [r for r in t.manifest.select("train", s) if r not in tokens.bad]
+        pred, rate, _ = classification.attentive_probe(tokens, split, settings, seed, device)
+        trained = [r for r in t.manifest.select("train", split) if r not in tokens.bad]
         name_lost(t.manifest, tokens.bad)
         rows.append(
             _probe_row(
-                t, s, pred, settings, p, began, tokens.bad, gallery=len(trained), chosen=rate
+                t,
+                split,
+                pred,
+                settings,
+                p,
+                began,
+                tokens.bad,
+                gallery=len(trained),
+                chosen=rate,
             )
         )
-    rows = _with_mean(rows, ("top1", "top5", "mean_class"))
-    if t.folder:
-        keep_results(t.folder, rows)
     return rows
+
+
+def _linear_rows(
+    t: EvaluatedEncoder,
+    p: Protocol,
+    settings: Any,
+    splits: Sequence[int],
+    seed: int,
+    batch: int,
+    machine: Machine,
+) -> list[dict[str, Any]]:  # one a split
+    "Rows of a linear probe; that of one split is kept as a classifier."
+    kept = None
+    if t.card and t.folder:
+        kept = t.split if t.split in splits else splits[0]
+    rows = []
+    for split, (query, gallery) in t.pairs(p, splits, batch, machine).items():
+        began = time.monotonic()
+        test = query if settings.selection == "test" else None
+        linear = classification.linear_probe(gallery, settings, test, seed, machine.place())
+        pred = classification.classify(linear, query, t.manifest.labels)
+        row = _probe_row(
+            t,
+            split,
+            pred,
+            settings,
+            p,
+            began,
+            gallery.dropped,
+            gallery=len(gallery),
+            chosen=linear.chosen,
+        )
+        if split == kept:
+            classification.save_predictions(pred, t.folder / "predictions.safetensors")
+            row["classifier"] = _keep_classifier(t, linear, p, settings, split).name
+        rows.append(row)
+    return rows
+
+
+def _keep_classifier(
+    t: EvaluatedEncoder,
+    linear: classification.Linear,
+    p: Protocol,
+    settings: Any,
+    split: int,
+) -> Path:
+    classifier = VideoClassifier(
+        t.encoder,
+        linear,
+        t.manifest.labels,
+        p,
+        t.about,
+        name=settings.name,
+        run=t.run.name,
+        split=split,
+        selection=settings.selection,
+    )
+    return export_classifier(t.folder / "classifier.safetensors", classifier)
 
 
 def measure_probe(
@@ -816,46 +857,14 @@ def measure_probe(
     presets: dict[str, Any] = PROBES | ATTENTIVE_PROBES
     if preset not in presets:
         raise TrainError(f"there is no probe {preset!r}; there are {', '.join(presets)}")
-    settings, t, rows = presets[preset], open_trained(source), []
+    settings = presets[preset]
+    t = open_trained(source)
     if selection is not None:
         settings = replace(settings, selection=selection)
     p = t.protocol(protocol, **fields or {})
     splits = _usable_splits(t, splits, preset, p)
-    if preset in ATTENTIVE_PROBES:
-        return _attentive_rows(t, p, settings, splits, seed, batch, machine)
-    for s, (query, gallery) in t.pairs(p, splits, batch, machine).items():
-        began, on_test = time.monotonic(), query if settings.selection == "test" else None
-        linear = classification.linear_probe(gallery, settings, on_test, seed, machine.place())
-        pred = classification.classify(linear, query, t.manifest.labels)
-        row = _probe_row(
-            t,
-            s,
-            pred,
-            settings,
-            p,
-            began,
-            gallery.dropped,
-            gallery=len(gallery),
-            chosen=linear.chosen,
-        )
-        # one of them is kept
-        if t.card and t.folder and s == (t.split if t.split in splits else splits[0]):
-            classification.save_predictions(pred, t.folder / "predictions.safetensors")
-            classifier = VideoClassifier(
-                t.encoder,
-                linear,
-                t.manifest.labels,
-                p,
-                t.about,
-                name=settings.name,
-                run=t.run.name,
-                split=s,
-                selection=settings.selection,
-            )
-            row["classifier"] = export_classifier(
-                t.folder / "classifier.safetensors", classifier
-            ).name
-        rows.append(row)
+    probe_rows = _attentive_rows if preset in ATTENTIVE_PROBES else _linear_rows
+    rows = probe_rows(t, p, settings, splits, seed, batch, machine)
     rows = _with_mean(rows, ("top1", "top5", "mean_class"))
     if t.folder:
         keep_results(t.folder, rows)
@@ -908,28 +917,27 @@ def _from_npz(
         return [str(v) for v in f["video"].reshape(-1)], f["x"]
 
 
-def _from_csv(path: Path) -> tuple[list[str], Any]:
+def _from_csv(
+    path: Path,
+) -> tuple[list[str], Any]:  # names, (N, D)
     with path.open(newline="", encoding="utf-8") as f:
         head, *rows = list(csv.reader(f))
     if head[:1] != ["video"]:
         raise ValueError("its first line must begin with 'video'")
-    wrong = next((i for i, r in enumerate(rows) if len(r) != len(rows[0])), None)
-    if wrong is not None:
-        raise ValueError(f"line {wrong + 2} has {len(rows[wrong])} columns, line 2 {len(rows[0])}")
-    return [r[0] for r in rows], np.array([[float(v) for v in r[1:]] for r in rows])
+    for i, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise ValueError(f"line {i + 2} has {len(row)} columns, line 2 {len(rows[0])}")
+    names = [row[0] for row in rows]
+    return names, np.array([[float(v) for v in row[1:]] for row in rows])
 
 
 FEATURE_FILES = {".npz": _from_npz, ".csv": _from_csv}
 
 
-def read_video_features(
-    path,  # .npz or .csv
-    manifest: Manifest,
-    splits: Sequence[int] = (1,),  # whose videos must be there
-    view: str = "rgb",  # what the features were made of
-) -> Features:  # of the videos of these splits, in the order of the manifest
-    "Features that were made elsewhere, by the names of their videos; ValueError in one sentence."
-    path = Path(path)
+def _named_numbers(
+    path: Path,
+) -> tuple[list[str], np.ndarray]:  # names of videos; (N, D)
+    "What a file of features holds; ValueError where it is none."
     if path.suffix not in FEATURE_FILES:
         raise ValueError(f"{path}: is no file of features; give one of {', '.join(FEATURE_FILES)}")
     if not path.is_file():
@@ -944,34 +952,51 @@ def read_video_features(
         raise ValueError(
             f"{path}: cannot be read as features ({str(e).splitlines()[0][:160]})"
         ) from e
-
-    def refuse(why):
-        raise ValueError(f"{path}: {why}")
-
-    x, known = np.asarray(x), {r.video: i for i, r in enumerate(manifest.rows)}
+    x = np.asarray(x)
     if x.ndim != 2 or not x.size:
-        refuse(f"x must be (N, D) with a row for each video, not {x.shape}")
+        raise ValueError(f"{path}: x must be (N, D) with a row for each video, not {x.shape}")
     if len(names) != len(x):
-        refuse(f"has {len(names)} names and {len(x)} rows of numbers; give one row for each video")
-    if twice := len(names) - len(set(names)):
-        refuse(f"{twice} videos stand in it more than once; give each one row")
-    if extra := [n for n in names if n not in known]:
-        refuse(
-            f"{len(extra)} of its {len(names)} videos are "
-            f"not in {manifest.path}, such as {extra[0]}; name videos as the manifest does"
+        raise ValueError(
+            f"{path}: has {len(names)} names and {len(x)} rows of numbers; give one row for each "
+            "video"
         )
-    at = {known[n]: i for i, n in enumerate(names)}
-    rows = sorted(
-        {r for s in splits for part in ("train", "test") for r in manifest.select(part, s)}
-    )
-    if missing := [manifest.rows[r].video for r in rows if r not in at]:
-        refuse(
-            f"lacks {len(missing)} of "
-            f"{len(rows)} videos, such as {missing[0]}; give features of every video of the split"
+    twice = len(names) - len(set(names))
+    if twice:
+        raise ValueError(f"{path}: {twice} videos stand in it more than once; give each one row")
+    return names, x
+
+
+def read_video_features(
+    path,  # .npz or .csv
+    manifest: Manifest,
+    splits: Sequence[int] = (1,),  # whose videos must be there
+    view: str = "rgb",  # what the features were made of
+) -> Features:  # of the videos of these splits, in the order of the manifest
+    "Features that were made elsewhere, by the names of their videos; ValueError in one sentence."
+    path = Path(path)
+    names, x = _named_numbers(path)
+    row_of = {row.video: r for r, row in enumerate(manifest.rows)}
+    unknown = [name for name in names if name not in row_of]
+    if unknown:
+        raise ValueError(
+            f"{path}: {len(unknown)} of its {len(names)} videos are not in {manifest.path}, such "
+            f"as {unknown[0]}; name videos as the manifest does"
         )
-    x = x[[at[r] for r in rows]].astype(np.float32)
-    if bad := int((~np.isfinite(x)).any(1).sum()):
-        refuse(f"{bad} of {len(x)} rows hold NaN or infinity; look at what made them")
+    wanted = {r for s in splits for part in ("train", "test") for r in manifest.select(part, s)}
+    rows = sorted(wanted)
+    position = {row_of[name]: i for i, name in enumerate(names)}
+    missing = [manifest.rows[r].video for r in rows if r not in position]
+    if missing:
+        raise ValueError(
+            f"{path}: lacks {len(missing)} of {len(rows)} videos, such as {missing[0]}; give "
+            "features of every video of the split"
+        )
+    x = x[[position[r] for r in rows]].astype(np.float32)
+    bad = int((~np.isfinite(x)).any(1).sum())
+    if bad:
+        raise ValueError(
+            f"{path}: {bad} of {len(x)} rows hold NaN or infinity; look at what made them"
+        )
     key = {
         "encoder": hashlib.sha256(path.read_bytes()).hexdigest(),
         "manifest": manifest.sha256,
@@ -979,10 +1004,14 @@ def read_video_features(
         "split": "1",
         "view": view,
     }
-    label, source = (
-        torch.tensor([f(r) for r in rows]) for f in (manifest.label_id, manifest.source_id)
+    return Features(
+        x=torch.from_numpy(x),
+        label=torch.tensor([manifest.label_id(r) for r in rows]),
+        row=torch.tensor(rows),
+        source=torch.tensor([manifest.source_id(r) for r in rows]),
+        protocol=Protocol(),
+        key=key,
     )
-    return Features(torch.from_numpy(x), label, torch.tensor(rows), source, Protocol(), key)
 
 
 def measure_encoder(
@@ -1007,65 +1036,87 @@ def measure_encoder(
     **views,  # further arguments of `Views`: mean, std, residual, residual_scale, live, ...
 ) -> list[dict[str, Any]]:  # the baselines first
     "Measure an encoder, or features, that no run of this library made. `ValueError`."
-    manifest, splits = (
-        data if isinstance(data, Manifest) else open_data(data),
-        tuple(splits) or (1,),
-    )
+    manifest = data if isinstance(data, Manifest) else open_data(data)
+    splits = tuple(splits) or (1,)
+    folder = None if out is None else Path(out)
+    changed = dict(fields or {})
     if not isinstance(encoder, nn.Module) and Path(encoder).suffix in RELEASED_FILES:
-        r = load_released(encoder, view or None)
+        released = load_released(encoder, view or None)
         if protocol == "clean":
-            fields = r.clip() | dict(fields or {})
-        name, view, views = (
-            name or r.path.name.split(".")[0],
-            r.ask_view(),
-            r.view_options() | views,
-        )
-        encoder = r.encoder
-    p, view = protocols.protocol(protocol, **fields or {}), view or "rgb"
-    folder, hub = (
-        None if out is None else Path(out),
-        not isinstance(encoder, nn.Module) and of_hub(encoder),
-    )
-    named = not isinstance(encoder, nn.Module) and ":" in str(encoder) and not hub
-    if named and Path(encoder).suffix not in FEATURE_FILES:
-        name, encoder = name or str(encoder), load_encoder(str(encoder))
-    if hub:
+            changed = released.clip() | changed
+        name = name or released.path.name.split(".")[0]
+        view = released.ask_view()
+        views = released.view_options() | views
+        encoder = released.encoder
+    p = protocols.protocol(protocol, **changed)
+    if not isinstance(encoder, nn.Module) and of_hub(encoder):
         t = open_hub(str(encoder), manifest, out)
-        t, p = replace(t, name=name or t.name), t.protocol(protocol, **fields or {})
-    elif isinstance(encoder, nn.Module):
-        t = EvaluatedEncoder(
-            manifest, encoder, name or type(encoder).__name__, "encoder", view, folder, views
-        )
+        t = replace(t, name=name or t.name)
+        p = t.protocol(protocol, **changed)
     else:
-        t = EvaluatedEncoder(
-            manifest,
-            None,
-            name or Path(encoder).stem,
-            "features file",
-            view,
-            folder,
-            features=read_video_features(encoder, manifest, splits, view),
-        )
+        t = _outside_encoder(encoder, manifest, name, view or "rgb", splits, folder, views)
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
+
     rows = retrieve(t, p, splits, walls=walls, batch=batch, machine=machine)
     if probe_with:
         rows += measure_probe(t, probe_with, splits, protocol=p, batch=batch, machine=machine)
     if not with_baselines:
         return rows
-    small = t.encoder is None or p.length < 4 or p.size < 16  # less than `tiny` can read
-    floor = EvaluatedEncoder(
+    return _rows_beside(t, p, splits, batch, machine) + rows
+
+
+def _outside_encoder(
+    encoder: Any,  # nn.Module, 'package.module:name', or a file of features
+    manifest: Manifest,
+    name: str,
+    view: str,
+    splits: Sequence[int],
+    folder: Path | None,
+    views: Mapping[str, Any],  # further arguments of `Views`
+) -> EvaluatedEncoder:
+    by_name = not isinstance(encoder, nn.Module) and ":" in str(encoder)
+    if by_name and Path(encoder).suffix not in FEATURE_FILES:
+        name = name or str(encoder)
+        encoder = load_encoder(str(encoder))
+    if isinstance(encoder, nn.Module):
+        name = name or type(encoder).__name__
+        return EvaluatedEncoder(manifest, encoder, name, "encoder", view, folder, views)
+    return EvaluatedEncoder(
         manifest,
-        create("tiny", seed=0),
-        f"random tiny, {view}",
-        "random",
+        None,
+        name or Path(encoder).stem,
+        "features file",
         view,
         folder,
-        {k: v for k, v in views.items() if k not in ("mean", "std")},
+        features=read_video_features(encoder, manifest, splits, view),
+    )
+
+
+def _rows_beside(
+    t: EvaluatedEncoder,  # of no run
+    p: Protocol,
+    splits: Sequence[int],
+    batch: int,
+    machine: Machine,
+) -> list[dict[str, Any]]:
+    "Baselines for an encoder of no run: chance, colours and, where it can read the clips, `tiny`."
+    which: Sequence[str] = BASELINES
+    # less than `tiny` can read
+    if t.encoder is None or p.length < 4 or p.size < 16:
+        which = ("chance", "histogram")
+    floor = EvaluatedEncoder(
+        t.manifest,
+        create("tiny", seed=0),
+        f"random tiny, {t.view}",
+        "random",
+        t.view,
+        t.folder,
+        views={k: v for k, v in t.views.items() if k not in ("mean", "std")},
     )
     if p.crops == "processor":
         p = replace(p, crops="centre")  # of a network without one
-    beside = _baseline_rows(floor, p, splits, BASELINES[:2] if small else BASELINES, batch, machine)
-    if folder:
-        keep_results(folder, beside)
-    return beside + rows
+    rows = _baseline_rows(floor, p, splits, which, batch, machine)
+    if t.folder:
+        keep_results(t.folder, rows)
+    return rows

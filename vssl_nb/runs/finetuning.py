@@ -54,8 +54,8 @@ from vssl_nb.runs.evaluation import (
     refuse_leak,
     result_row,
     untrained_encoder,
-    warn_of_copies,
 )
+from ..measure.splits import warn_of_copies
 from .experiment import Experiment, PlateauSchedule, encoder_metadata, resolve
 from vssl_nb.runs.pretraining import (
     earlier_run,

@@ -2,8 +2,11 @@
 or a folder.
 """
 
-import contextlib, importlib, inspect, warnings
-from collections.abc import Callable, Iterator
+import contextlib
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +19,6 @@ from torch import Tensor, nn
 
 from ..names import did_you_mean
 from ..training.checkpoints import CheckpointError
-from .released import fetch_folder
 
 
 @dataclass
@@ -39,13 +41,12 @@ class FramesOf:
             return self.processor(x).transpose(0, 1)
         if self.kind == "frame":
             return self.processor(x)
-        made = (
-            self.processor(x, return_tensors="pt", do_sample_frames=False)
-            if self.kind == "video"
-            else self.processor(list(x), return_tensors="pt", input_data_format="channels_first")
-        )
-        y = next(v for k, v in made.items() if k.startswith("pixel_values"))
-        return y if y.ndim == 4 else y[0]
+        if self.kind == "video":
+            made = self.processor(x, return_tensors="pt", do_sample_frames=False)
+        else:
+            made = self.processor(list(x), return_tensors="pt", input_data_format="channels_first")
+        pixels = next(v for k, v in made.items() if k.startswith("pixel_values"))
+        return pixels if pixels.ndim == 4 else pixels[0]
 
 
 class HubEncoder(nn.Module):
@@ -64,51 +65,67 @@ class HubEncoder(nn.Module):
         tubelet: int = 1,  # frames of a token
     ):
         super().__init__()
-        self.model, self.prepare, self.takes = model.eval().requires_grad_(False), prepare, takes
-        self.frames, self.fixed, self.tubelet = frames, fixed, tubelet
-        self._name, self._build = name, build  # no part of a fingerprint: a folder may be moved
+        self.model = model.eval().requires_grad_(False)
+        self.prepare = prepare
+        self.takes = takes
+        self.frames = frames
+        self.fixed = fixed
+        self.tubelet = tubelet
+        # no part of a fingerprint: a folder may be moved
+        self._name = name
+        self._build = build
         # the predictor of V-JEPA 2 is of no use here
-        self._more = (
-            {"skip_predictor": True}
-            if "skip_predictor" in inspect.signature(model.forward).parameters
-            else {}
-        )
+        self._options: dict[str, Any] = {}
+        if "skip_predictor" in inspect.signature(model.forward).parameters:
+            self._options["skip_predictor"] = True
 
-    # so that another processor makes other features
     def extra_repr(self) -> str:
+        "The processor, so that another one makes other features."
         return str(self.prepare)
+
+    def _check_length(
+        self,
+        length: int,  # frames of a clip
+    ) -> None:
+        if self.fixed and length != self.frames:
+            raise CheckpointError(
+                f"{self._name}: takes clips of {self.frames} frames, not of {length}; leave length "
+                f"out, or make it {self.frames}"
+            )
+        if length % self.tubelet:
+            longer = length + -length % self.tubelet
+            raise CheckpointError(
+                f"{self._name}: has {self.tubelet} frames in a token, and length={length} is no "
+                f"multiple of that; use length={longer}"
+            )
 
     def _read(
         self,
         x: Tensor,  # as of `forward`
     ) -> tuple[Tensor, Tensor | None]:  # (B, D); tokens, see below
         B, T = len(x), x.shape[2]
-        if self.fixed and T != self.frames:
-            raise CheckpointError(
-                f"{self._name}: takes clips of {self.frames} "
-                f"frames, not of {T}; leave length out, or make it {self.frames}"
-            )
-        if T % self.tubelet:
-            raise CheckpointError(
-                f"{self._name}: has {self.tubelet} frames in a token, and "
-                f"length={T} is no multiple of that; use length={T + -T % self.tubelet}"
-            )
+        self._check_length(T)
         if self.frames is None:
             x = x.transpose(1, 2).flatten(0, 1)
         elif self.takes:
             x = x.transpose(1, 2)
-        y: Any = self.model(**{self.takes: x}, **self._more) if self.takes else self.model(x)
+        if self.takes:
+            y = self.model(**{self.takes: x}, **self._options)
+        else:
+            y = self.model(x, **self._options)
+
         tokens: Any = getattr(y, "last_hidden_state", None)
-        pooled = y if isinstance(y, Tensor) else getattr(y, "pooler_output", None)
+        pooled: Any = y if isinstance(y, Tensor) else getattr(y, "pooler_output", None)
         # convolutional
         if tokens is not None and tokens.ndim == 4:
             tokens = tokens.flatten(2).transpose(1, 2)
         pooled = tokens.mean(1) if pooled is None else pooled.flatten(1)
         if self.frames is not None:
             return pooled, tokens
-        return pooled.unflatten(0, (B, T)).mean(1), None if tokens is None else tokens.unflatten(
-            0, (B, T)
-        ).flatten(1, 2)
+        pooled = pooled.unflatten(0, (B, T)).mean(1)
+        if tokens is not None:
+            tokens = tokens.unflatten(0, (B, T)).flatten(1, 2)
+        return pooled, tokens
 
     def forward(
         self,
@@ -117,60 +134,100 @@ class HubEncoder(nn.Module):
         """The model's pooled output, else the mean of its tokens; of an image model, the mean over
         frames.
         """
-        return self._read(x)[0]
+        pooled, _ = self._read(x)
+        return pooled
 
     def tokens(
         self,
         x: Tensor,  # (B, 3, T, H, W)
     ) -> Tensor:  # (B, N, D)
         "All tokens of the last layer; of an image model, those of all frames."
-        y = self._read(x)[1]
-        if y is None:
+        _, tokens = self._read(x)
+        if tokens is None:
             raise CheckpointError(f"{self._name}: gives no tokens; take a model of transformers")
-        return y
+        return tokens
 
     def untrained(self, seed: int) -> "HubEncoder":
         "The same network with random weights."
         with torch.random.fork_rng():  # these libraries draw from the global generator
             torch.manual_seed(seed)
-            return HubEncoder(
-                self._name,
-                self._build(),
-                self.prepare,
-                self._build,
-                self.takes,
-                self.frames,
-                self.fixed,
-                self.tubelet,
-            )
+            model = self._build()
+        return HubEncoder(
+            self._name,
+            model,
+            self.prepare,
+            self._build,
+            self.takes,
+            self.frames,
+            self.fixed,
+            self.tubelet,
+        )
 
     def about(self) -> dict[str, Any]:  # as the metadata of an encoder's file
         "The clips that it takes. `CheckpointError` where the processor cuts no squares."
-        h, w = self.prepare(torch.zeros(2, 60, 80, 3, dtype=torch.uint8)).shape[2:]
-        if h != w:
+        height, width = self.prepare(torch.zeros(2, 60, 80, 3, dtype=torch.uint8)).shape[2:]
+        if height != width:
             raise CheckpointError(
-                f"{self._name}: its processor makes {w} x {h} of 80 x 60 px, and "
-                "clips are squares here; give it a crop_size, or a size with height and width"
+                f"{self._name}: its processor makes {width} x {height} of 80 x 60 px, and clips "
+                "are squares here; give it a crop_size, or a size with height and width"
             )
         about = {
             "backbone": self._name,
             "view": "rgb",
             "length": self.frames or 16,
             "stride": 1,
-            "size": h,
+            "size": height,
             "crops": "processor",
         }
-        p, mean, std = self.prepare.processor, "mean image_mean".split(), "std image_std".split()
-        for key, names in (("mean", mean), ("std", std)):  # of protocols that cut otherwise
-            about |= {key: list(v) for n in names if (v := getattr(p, n, None)) is not None}
+        # of protocols that cut otherwise
+        for key, attributes in (("mean", ("mean", "image_mean")), ("std", ("std", "image_std"))):
+            for attribute in attributes:
+                value = getattr(self.prepare.processor, attribute, None)
+                if value is not None:
+                    about[key] = list(value)
         return about
 
 
-def _first(e: Exception) -> str:
+# --- what the loaders share
+
+
+def fetch_folder(
+    name,  # a folder, or 'owner/name' on the Hub
+    files: list[str],  # patterns of the files to fetch
+) -> Path:
+    "A folder as it is, or what the Hub has under that name. `CheckpointError`."
+    if Path(name).is_dir():
+        return Path(name)
+    if Path(name).is_file() or str(name).count("/") != 1 or str(name)[0] in "./~":
+        raise CheckpointError(
+            f"{name}: is neither a folder nor a name on the Hub, owner/name; give one"
+        )
+    # optional: all but the Hub works without it
+    try:
+        hub = importlib.import_module("huggingface_hub")
+    except ImportError as e:
+        raise CheckpointError(
+            f"{name}: huggingface_hub is not installed; run pip install huggingface_hub, or give "
+            "the folder of an encoder"
+        ) from e
+    try:
+        return Path(hub.snapshot_download(str(name), allow_patterns=files))
+    except Exception as e:  # its own errors: no such name, no network, not allowed
+        raise CheckpointError(
+            f"{name}: there is no such folder here, and it cannot be had from the Hub "
+            f"({type(e).__name__}); check the name and the connection"
+        ) from e
+
+
+def _reason(e: Exception) -> str:  # one line of at most 200 letters
     return " ".join(str(e).split())[:200] or type(e).__name__
 
 
-def _library(name: str, library: str, extra: str) -> Any:
+def _library(
+    name: str,  # of an encoder, for the message
+    library: str,
+    extra: str,  # of this package, which brings the library
+) -> Any:
     try:
         return importlib.import_module(library)
     except ImportError as e:
@@ -179,12 +236,16 @@ def _library(name: str, library: str, extra: str) -> Any:
         ) from e
 
 
+# --- transformers
+
+
 @contextlib.contextmanager
 def _quiet(
     tf: Any,  # transformers
 ) -> Iterator[None]:
     "Without its bars and warnings: what matters of them becomes an error here."
-    level, bars = tf.logging.get_verbosity(), tf.logging.is_progress_bar_enabled()
+    level = tf.logging.get_verbosity()
+    bars = tf.logging.is_progress_bar_enabled()
     tf.logging.set_verbosity(50)
     tf.logging.disable_progress_bar()
     try:
@@ -197,75 +258,23 @@ def _quiet(
             tf.logging.enable_progress_bar()
 
 
+# of every `from_pretrained`: neither code nor pickles of somebody are run
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+
+
 def _hugging_face(
     name: str,  # as it was given
     source: str,  # without hf:
 ) -> HubEncoder:
     folder = fetch_folder(source, ["*.json"])
     tf = _library(name, "transformers", "hf")
-    # neither code nor pickles of somebody are run
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     with _quiet(tf):
-        try:
-            config = tf.AutoConfig.from_pretrained(folder, **options)
-        except Exception as e:
-            raise CheckpointError(
-                f"{name}: has no config.json of a model that "
-                f"transformers {tf.__version__} knows ({_first(e)}); name what save_pretrained "
-                "wrote"
-            ) from e
-        if config.model_type == "timm_wrapper":
-            raise CheckpointError(f"{name}: is of timm; name it as timm:{source}")
-        kind = tf.MODEL_MAPPING.get(type(config), None)
-        takes = getattr(kind, "main_input_name", "nothing")
-        if not takes.startswith("pixel_values"):
-            raise CheckpointError(
-                f"{name}: {config.model_type} is no "
-                f"model of videos or images (it takes {takes}); use one such as V-JEPA 2, "
-                "VideoMAE or DINOv2"
-            )
+        config = _hf_config(tf, name, source, folder)
+        takes = _hf_input(tf, name, config)
         frames = getattr(config, "frames_per_clip", None) or getattr(config, "num_frames", None)
-        for k in ["video", "image"] if frames else ["image"]:
-            auto = tf.AutoVideoProcessor if k == "video" else tf.AutoImageProcessor
-            with contextlib.suppress(Exception):
-                prepare = FramesOf(auto.from_pretrained(folder, **options), k)
-                break
-        else:
-            raise CheckpointError(
-                f"{name}: has no processor that transformers {tf.__version__} can read; "
-                "save it beside the model (processor.save_pretrained)"
-            )
-        folder, without = fetch_folder(source, ["*.json", "*.safetensors"]), dict[str, Any]()
-
-        def load():
-            model, info = tf.AutoModel.from_pretrained(
-                folder,
-                config=config,
-                use_safetensors=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-                **options,
-                **without,
-            )
-            return model, sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
-
-        try:
-            model, lost = load()
-            if lost and all(k.startswith("pooler.") for k in lost):  # a classifier has none
-                without["add_pooling_layer"] = False
-                model, lost = load()
-        except Exception as e:
-            raise CheckpointError(
-                f"{name}: its weights cannot be read ({_first(e)}); "
-                "give them whole, as .safetensors"
-            ) from e
-    # transformers fills these with random numbers, and warns at most
-    if lost:
-        raise CheckpointError(
-            f"{name}: lacks {len(lost)} of {len(model.state_dict())} weights of "
-            f"{type(model).__name__}, such as {lost[0]}, which would be random; take a file that "
-            "has all of them"
-        )
+        prepare = _hf_processor(tf, name, folder, of_clips=bool(frames))
+        folder = fetch_folder(source, ["*.json", "*.safetensors"])
+        model, options = _hf_model(tf, name, folder, config)
     for m in model.modules():  # no part of a fingerprint, either
         if hasattr(m, "name_or_path"):
             m.name_or_path = ""
@@ -273,21 +282,121 @@ def _hugging_face(
         name,
         model,
         prepare,
-        partial(tf.AutoModel.from_config, config, **without),
-        takes,
-        frames,
-        bool(frames) and not hasattr(config, "frames_per_clip"),
-        getattr(config, "tubelet_size", 1) if frames else 1,
+        build=partial(tf.AutoModel.from_config, config, **options),
+        takes=takes,
+        frames=frames,
+        fixed=bool(frames) and not hasattr(config, "frames_per_clip"),
+        tubelet=getattr(config, "tubelet_size", 1) if frames else 1,
     )
-    side = getattr(config, "crop_size", None) or getattr(config, "image_size", None)
-    # other sizes give V-JEPA 2 wrong positions, without an error
-    if frames and side and (made := encoder.about()["size"]) != side:
-        raise CheckpointError(
-            f"{name}: its "
-            f"processor makes {made} px, and the model takes {side}; correct crop_size in its "
-            "processor"
-        )
+    if frames:
+        _check_side(name, config, encoder)
     return encoder
+
+
+def _hf_config(
+    tf: Any,  # transformers
+    name: str,
+    source: str,
+    folder: Path,
+) -> Any:
+    try:
+        config = tf.AutoConfig.from_pretrained(folder, **_LOCAL)
+    except Exception as e:
+        raise CheckpointError(
+            f"{name}: has no config.json of a model that transformers {tf.__version__} knows "
+            f"({_reason(e)}); name what save_pretrained wrote"
+        ) from e
+    if config.model_type == "timm_wrapper":
+        raise CheckpointError(f"{name}: is of timm; name it as timm:{source}")
+    return config
+
+
+def _hf_input(
+    tf: Any,  # transformers
+    name: str,
+    config: Any,
+) -> str:  # the argument that takes videos or images
+    kind = tf.MODEL_MAPPING.get(type(config), None)
+    takes = getattr(kind, "main_input_name", "nothing")
+    if not takes.startswith("pixel_values"):
+        raise CheckpointError(
+            f"{name}: {config.model_type} is no model of videos or images (it takes {takes}); use "
+            "one such as V-JEPA 2, VideoMAE or DINOv2"
+        )
+    return takes
+
+
+def _hf_processor(
+    tf: Any,  # transformers
+    name: str,
+    folder: Path,
+    of_clips: bool,  # else of images
+) -> FramesOf:
+    processors = [("image", tf.AutoImageProcessor)]
+    if of_clips:
+        processors.insert(0, ("video", tf.AutoVideoProcessor))
+    for kind, auto in processors:
+        with contextlib.suppress(Exception):
+            return FramesOf(auto.from_pretrained(folder, **_LOCAL), kind)
+    raise CheckpointError(
+        f"{name}: has no processor that transformers {tf.__version__} can read; save it beside the "
+        "model (processor.save_pretrained)"
+    )
+
+
+def _hf_model(
+    tf: Any,  # transformers
+    name: str,
+    folder: Path,
+    config: Any,
+) -> tuple[Any, dict[str, Any]]:  # the model; what it was built with besides the config
+    def load(**options):
+        model, info = tf.AutoModel.from_pretrained(
+            folder,
+            config=config,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **_LOCAL,
+            **options,
+        )
+        missing = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
+        return model, missing
+
+    options: dict[str, Any] = {}
+    try:
+        model, missing = load()
+        if missing and all(k.startswith("pooler.") for k in missing):  # a classifier has none
+            options["add_pooling_layer"] = False
+            model, missing = load(**options)
+    except Exception as e:
+        raise CheckpointError(
+            f"{name}: its weights cannot be read ({_reason(e)}); give them whole, as .safetensors"
+        ) from e
+    # transformers fills these with random numbers, and warns at most
+    if missing:
+        raise CheckpointError(
+            f"{name}: lacks {len(missing)} of {len(model.state_dict())} weights of "
+            f"{type(model).__name__}, such as {missing[0]}, which would be random; take a file "
+            "that has all of them"
+        )
+    return model, options
+
+
+def _check_side(name: str, config: Any, encoder: HubEncoder) -> None:
+    "Other sizes give V-JEPA 2 wrong positions, without an error."
+    side = getattr(config, "crop_size", None) or getattr(config, "image_size", None)
+    if not side:
+        return
+    size = encoder.about()["size"]
+    if size != side:
+        raise CheckpointError(
+            f"{name}: its processor makes {size} px, and the model takes {side}; correct crop_size "
+            "in its processor"
+        )
+
+
+# --- torchvision
 
 
 def _torchvision(name: str, source: str) -> HubEncoder:
@@ -303,26 +412,26 @@ def _torchvision(name: str, source: str) -> HubEncoder:
         net = models.get_model(source, weights=weights, progress=False)
     except Exception as e:
         raise CheckpointError(
-            f"{name}: its weights cannot be had ({type(e).__name__}); "
-            f"check the connection, or save {weights.url} in {torch.hub.get_dir()}/checkpoints"
+            f"{name}: its weights cannot be had ({type(e).__name__}); check the connection, or "
+            f"save {weights.url} in {torch.hub.get_dir()}/checkpoints"
         ) from e
-
-    def featured(net):
-        setattr(
-            net,
-            next(h for h in ("fc", "classifier", "heads", "head") if hasattr(net, h)),
-            nn.Identity(),
-        )
-        return net
-
     video = ".video." in type(net).__module__
     return HubEncoder(
         name,
-        featured(net),
+        _without_classifier(net),
         FramesOf(weights.transforms(), "clip" if video else "frame"),
-        lambda: featured(models.get_model(source, weights=None)),
+        build=lambda: _without_classifier(models.get_model(source, weights=None)),
         frames=16 if video else None,
     )
+
+
+def _without_classifier(net: nn.Module) -> nn.Module:
+    layers = ("fc", "classifier", "heads", "head")
+    setattr(net, next(layer for layer in layers if hasattr(net, layer)), nn.Identity())
+    return net
+
+
+# --- timm
 
 
 class _Tokens(nn.Module):
@@ -343,38 +452,57 @@ class _Tokens(nn.Module):
 
 def _timm(name: str, source: str) -> HubEncoder:
     timm = _library(name, "timm", "timm")
-    if not ("/" in source or Path(source).is_dir()):
-        known = [*timm.list_models(), *timm.list_pretrained()]
-        if source not in known:
-            raise CheckpointError(
-                f"{name}: timm has no such model, and there is no such "
-                f"folder; {did_you_mean(source, known)}"
-            )
-        cfg = timm.get_pretrained_cfg(source)
-        if not (cfg and cfg.hf_hub_id):
-            raise CheckpointError(
-                f"{name}: timm has no weights of it on the Hub; take another model, or a folder"
-            )
-        source = cfg.hf_hub_id
-    folder = fetch_folder(source, ["config.json", "model.safetensors"])
-    for file in ("config.json", "model.safetensors"):
+    if "/" not in source and not Path(source).is_dir():
+        source = _timm_weights(timm, name, source)
+    files = ["config.json", "model.safetensors"]
+    folder = fetch_folder(source, files)
+    for file in files:
         if not (folder / file).is_file():
             raise CheckpointError(
-                f"{name}: has no {file}; name a folder that "
-                "timm.models.save_for_hf(..., safe_serialization=True) or `hf download` wrote"
+                f"{name}: has no {file}; name a folder that timm.models.save_for_hf(..., "
+                "safe_serialization=True) or `hf download` wrote"
             )
     build = partial(timm.create_model, f"local-dir:{folder}")
     try:
         model = build(pretrained=True)  # strict: the classifier is taken off afterwards
     except Exception as e:
         raise CheckpointError(
-            f"{name}: cannot be loaded by timm {timm.__version__} "
-            f"({_first(e)}); take a folder that timm wrote, with all weights (transformers: hf:)"
+            f"{name}: cannot be loaded by timm {timm.__version__} ({_reason(e)}); take a folder "
+            "that timm wrote, with all weights (transformers: hf:)"
         ) from e
     cfg = timm.data.resolve_model_data_config(model)
     picture = timm.data.create_transform(**cfg)
-    picture.mean, picture.std = cfg["mean"], cfg["std"]
-    return HubEncoder(name, _Tokens(model), FramesOf(picture, "picture"), lambda: _Tokens(build()))
+    picture.mean = cfg["mean"]
+    picture.std = cfg["std"]
+    return HubEncoder(
+        name, _Tokens(model), FramesOf(picture, "picture"), build=lambda: _Tokens(build())
+    )
+
+
+def _timm_weights(
+    timm: Any,
+    name: str,
+    source: str,  # a model of timm
+) -> str:  # 'owner/name' on the Hub
+    known = [*timm.list_models(), *timm.list_pretrained()]
+    if source not in known:
+        raise CheckpointError(
+            f"{name}: timm has no such model, and there is no such folder; "
+            f"{did_you_mean(source, known)}"
+        )
+    cfg = timm.get_pretrained_cfg(source)
+    if not cfg or not cfg.hf_hub_id:
+        raise CheckpointError(
+            f"{name}: timm has no weights of it on the Hub; take another model, or a folder"
+        )
+    return cfg.hf_hub_id
+
+
+LOADERS: Mapping[str, Callable[[str, str], HubEncoder]] = {
+    "hf": _hugging_face,
+    "timm": _timm,
+    "torchvision": _torchvision,
+}
 
 
 def load_hub(
@@ -384,6 +512,4 @@ def load_hub(
     prefix, _, source = str(name).partition(":")
     if not source.strip():
         raise CheckpointError(f"{name}: names no model; give its name or a folder")
-    return {"hf": _hugging_face, "timm": _timm, "torchvision": _torchvision}[prefix](
-        str(name), source
-    )
+    return LOADERS[prefix](str(name), source)

@@ -28,7 +28,7 @@ from ..fields import RecipeError
 from ..data.dataset import collate
 from ..data.manifest import Manifest, Row, has_split, open_data
 from ..distributed import gather_objects, is_main, on_main, rank, start, world_size
-from ..measure.health import HealthMonitor, health_log
+from ..measure.monitor import HealthMonitor, health_log
 from ..methods.recipes import difference, flat_fields, from_dict, to_dict
 from ..paths import expect_run, expect_run_folder, read_card
 from .budget import refuse_too_large

@@ -1,261 +1,50 @@
-"""Files of CoCLR, CPR and IIC: read without running them, checked key by key, written, and shared
-as encoders.
-"""
+"Files of CoCLR, CPR and IIC: read without running them, checked key by key, and gone on with"
 
-import argparse, codecs, importlib, json, pickle, re, warnings, zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from .experiment import Experiment
 from ..config import Recipe
 from ..fields import RecipeError
 from ..methods.recipes import difference, from_dict, to_dict
 from ..methods.supervised import Classifier
 from ..nets.backbones import BACKBONES, in_memory
 from ..nets.heads import make_head
-from ..training.checkpoints import (
-    CheckpointError,
-    export_encoder,
-    load,
-    read_encoder,
-    read_heads,
-    save,
+from ..training.checkpoints import CheckpointError
+from ..training.loop import TrainError, TrainingState
+from .released_names import (
+    ALONE,
+    BANKS,
+    CLASSES,
+    ENTRIES,
+    LAYOUTS,
+    NETWORKS,
+    QUEUES,
+    both_names,
+    first_names,
+    head_name,
+    parameter_names,
+    state_name,
 )
-from ..files import write_whole
-from ..training.loop import TrainError, TrainingState, batch_order
-from ..training.run_folder import read_json
+from .torch_files import read_torch_file
 
-# --- a file of torch.save, from anybody
-
-MAX_PICKLE = 2**26  # bytes; the pickle of the largest released file has 0.3 MB
-# how NumPy pickles a scalar, under the names of NumPy 1 and 2
-_scalar = np.float64(0).__reduce__()[0]
-# what a file may name beside tensors and containers: the options of a command, and scalars of NumPy
-HARMLESS: list[Any] = [
-    argparse.Namespace,
-    codecs.encode,
-    np.dtype,
-    (_scalar, "numpy.core.multiarray.scalar"),
-    (_scalar, "numpy._core.multiarray.scalar"),
-    *(type(np.dtype(t)) for t in ("?", "i4", "i8", "f4", "f8")),
-]
-
-
-def read_torch_file(
-    path,  # written by `torch.save`, of any version since 0.4
-    # returns: nested containers of tensors (on the CPU), numbers and words; were there checksums?
-) -> tuple[Any, bool]:
-    """Read a file of weights without running anything in it, in memory of its size.
-
-    `CheckpointError`.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise CheckpointError(f"{path}: there is no such file")
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as f:
-            checked = f.read(2) == b"PK"
-        reason = _archive_problem(path, size) if checked else ""
-        if not reason:
-            # warnings: pickle protocols of other versions, storages with types
-            with torch.serialization.safe_globals(HARMLESS), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                content = torch.load(path, "cpu", weights_only=True)
-            tensors = _tensors(content)
-            # a tensor of stride 0 has more numbers than memory, until somebody copies it
-            large = [tuple(x.shape) for x in tensors if x.nbytes > x.untyped_storage().nbytes()]
-            memory = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in tensors}
-            reason = (
-                f"a tensor {large[0]} reaches beyond its numbers"
-                if large
-                else f"it has more numbers than its {size:,} bytes can hold"
-                if sum(memory.values()) > size
-                else ""
-            )
-    except pickle.UnpicklingError as e:
-        name = re.search(r"GLOBAL ([\w.]+)", str(e))
-        reason = (
-            f"it names {name[1][:80]}, which is" if name else "its pickle holds what is"
-        ) + " no part of plain weights, so it could run code"
-    except Exception as e:  # a damaged pickle can fail in any way
-        words = [*str(e).splitlines(), type(e).__name__][0][:100]
-        reason = f"it is damaged, or its end is missing ({words})"
-    if not reason:
-        return content, checked
-    raise CheckpointError(
-        f"{path}: was not loaded: {reason}; take the file from its authors again, or ask "
-        "them for a plain state_dict"
-    )
-
-
-def _archive_problem(
-    path: Path,
-    size: int,
-) -> str:  # why it is not to be loaded; '': it is
-    with zipfile.ZipFile(path) as z:
-        files = z.infolist()
-        if any(i.compress_type != zipfile.ZIP_STORED or i.flag_bits & 1 for i in files):
-            return "it is a compressed archive, and torch.save writes none"
-        if sum(i.file_size for i in files) > size:
-            return f"its contents are larger than its {size:,} bytes: a zip bomb"
-        if any(i.filename.endswith("data.pkl") and i.file_size > MAX_PICKLE for i in files):
-            return "its pickle is too long"
-        broken = z.testzip()  # `torch.load` does not look at the checksums
-        return f"damaged: the checksum of {broken} does not match" if broken else ""
-
-
-def _tensors(
-    x: Any,
-) -> list[Tensor]:  # of nested containers, each once, however often it is named
-    tensors, seen, left = list[Tensor](), set[int](), [x]
-    while left:
-        x = left.pop()
-        if id(x) in seen:
-            continue
-        seen.add(id(x))
-        if isinstance(x, Tensor):
-            tensors.append(x)
-        elif isinstance(x, argparse.Namespace):
-            left.append(vars(x))
-        elif isinstance(x, (dict, list, tuple)):
-            left += x.values() if isinstance(x, dict) else x
-    return tensors
-
-
-# --- names in a file, and here
-
-# networks of a file: prefix there; prefixes of backbone and head in the state of a method here
-NETWORKS = {
-    "encoder": ("encoder_q.", "pair.encoder.", "pair.projection."),
-    "momentum": ("encoder_k.", "pair.momentum_encoder.0.", "pair.momentum_encoder.1."),
-    "sampler": ("sampler.", "sampler.0.", "sampler.1."),
-}
-# of a method without a momentum encoder: IIC
-ALONE = {"encoder": ("", "encoder.", "projection.")}
-# a key in a column there, in a row here
-QUEUES = {"queue": "queue.keys", "queue_second": "queue.keys_1"}
-# b11: rgb first
-BANKS = {"memory_l": "bank.keys", "memory_ab": "bank.keys_1", "memory_neg": "bank.keys_2"}
-# method -> queues or banks of its file (b1, b11); a file may have fewer banks, as a method has
-# fewer views
-LAYOUTS: dict[str, tuple[str, ...]] = {
-    "infonce": ("queue", "queue_ptr"),
-    "ubernce": ("queue", "queue_ptr", "queue_label"),
-    "coclr": ("queue", "queue_ptr", "queue_second", "queue_vname", "queue_label"),
-    "cpr": (
-        "queue",
-        "queue_ptr",
-        "queue_second",
-        "queue_vname",
-        "queue_label",
-        "memory_index_record",
-    ),
-    "iic": (*BANKS, "params"),
-    "classifier": (),
-}
-# the layer of classes of a fine-tuned file; the first in a linear probe (b1; IIC: I models/r3d.py)
-CLASSES = {"iic": ("linear",), "classifier": ("final_fc.0", "final_fc.1")}
-ENTRIES = (
-    "state_dict",
-    "model",
-    "contrast",
-    "optimizer",
-    "epoch",
-    "iteration",
-    "best_acc",
-    "opt",
-    "vssl_nb",
-)
-# every layer of S3D was registered twice, under its name and within its block (b1)
-BLOCKS = {
-    "block1": ("Conv_1a",),
-    "block2": ("MaxPool_2a", "Conv_2b", "Conv_2c"),
-    "block3": ("MaxPool_3a", "Mixed_3b", "Mixed_3c"),
-    "block4": ("MaxPool_4a", "Mixed_4b", "Mixed_4c", "Mixed_4d", "Mixed_4e", "Mixed_4f"),
-    "block5": ("MaxPool_5a", "Mixed_5b", "Mixed_5c"),
-}
-_PLACES = {
-    layer: f"{block}.{i}" for block, layers in BLOCKS.items() for i, layer in enumerate(layers)
-}
-
-
-def both_names(
-    name: str,  # 'Conv_2b.bn.weight'
-) -> list[str]:  # itself and 'block2.1.bn.weight'
-    "Under which names a tensor of a backbone stands in a released file: those of S3D have two."
-    layer, _, rest = name.partition(".")
-    return [name, f"{_PLACES[layer]}.{rest}"] if layer in _PLACES else [name]
-
-
-def state_name(
-    name: str,  # 'encoder_q.2.weight'
-) -> str:  # 'pair.projection.layers.0.weight'
-    "What the state of a method here calls the parameter of that first name in a released file."
-    for file, net, head in NETWORKS.values():
-        place, _, rest = name.removeprefix(file).partition(".")
-        if name.startswith(file):
-            return net + rest if place == "0" else f"{head}layers.{int(place) - 2}.{rest}"
-    layer = re.match(r"(final_bn|final_fc\.\d|linear)\.", name)
-    if layer:
-        return f"{'norm' if layer[1] == 'final_bn' else 'fc'}.{name[layer.end() :]}"
-    return f"encoder.{name.removeprefix('backbone.')}"
-
-
-def _head_name(
-    file: str,  # 'encoder_q.'
-    name: str,  # 'layers.0.weight'
-) -> str:  # 'encoder_q.2.weight'
-    return f"{file}{int(name[7]) + 2}.{name[9:]}"
-
-
-def _first_names(
-    names,
-) -> list[str]:  # 'block2.1.bn.weight' is the second name of 'Conv_2b.bn.weight'
-    again = re.compile(r"((encoder_q|encoder_k|sampler)\.0\.|backbone\.|)block\d\.\d+\.")
-    return [n for n in names if not again.match(n)]
-
-
-def _parameters(
-    state: Mapping[str, Any],
-) -> list[str]:  # first names, in the order of the optimizer
-    """The parameters in the state of a file, each once: no statistics of BatchNorm, no queue, no
-    bank.
-    """
-    buffers = "running_mean", "running_var", "num_batches_tracked"
-    # a linear probe has no optimizer for it (b10)
-    frozen = ("backbone.",) * ("final_bn.weight" in state)
-    return _first_names(
-        k
-        for k, v in state.items()
-        if isinstance(v, Tensor)
-        and "." in k
-        and not k.endswith(buffers)
-        and not k.startswith(frozen)
-    )
-
-
-def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-
-
-# --- reading
+# --- the keys of a file, taken out one by one
 
 # what can stand against using a file: part of a sentence, which names of tensors follow
-PROBLEMS = LACKS, SHAPE, NOT_FINITE, DIFFERING = (
-    "lacks",
-    "wrong shape:",
-    "NaN or infinity in",
-    "two names of one tensor with different numbers:",
-)
+LACKS = "lacks"
+SHAPE = "wrong shape:"
+NOT_FINITE = "NaN or infinity in"
+DIFFERING = "two names of one tensor with different numbers:"
+PROBLEMS = (LACKS, SHAPE, NOT_FINITE, DIFFERING)
 
 
 @dataclass
@@ -271,20 +60,24 @@ class KeyReport:
     duplicated: list[str] = field(default_factory=list)
     wrong: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in PROBLEMS})
 
-    # part of a sentence for each kind; unused keys are no problem
     def problems(self) -> list[str]:
-        def some(names):
-            return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+        "Part of a sentence for each kind; unused keys are no problem."
+        texts = []
+        for kind, names in self.wrong.items():
+            if not names:
+                continue
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            texts.append(f"{kind} {', '.join(names[:3])}{more}")
+        return texts
 
-        return [f"{kind} {some(names)}" for kind, names in self.wrong.items() if names]
-
-    def __str__(self):
-        counts = (
+    def __str__(self) -> str:
+        texts = [
             f"{len(self.used)} keys used, {len(self.duplicated)} second names, "
             f"{len(self.unused)} unused"
-        )
-        unused = [f"unused: {', '.join(self.unused[:10])}"] if self.unused else []
-        return "; ".join([counts, *unused, *self.problems()])
+        ]
+        if self.unused:
+            texts.append(f"unused: {', '.join(self.unused[:10])}")
+        return "; ".join(texts + self.problems())
 
     def take(
         self,
@@ -292,59 +85,76 @@ class KeyReport:
         shape: tuple[int, ...] | None,
     ) -> Tensor | None:  # None: it cannot be used
         "A tensor of that shape (None: any) under one of its names."
-        name, *others = [n for n in names if n in self.left] or [""]
-        x, wrong = self.left.pop(name, None), self.wrong
-        for n in others:
-            y = self.left.pop(n)
+        present = [n for n in names if n in self.left]
+        if not present:
+            self.wrong[LACKS].append(names[0])
+            return None
+        name, *others = present
+        x = self.left.pop(name)
+        for other in others:
+            y = self.left.pop(other)
             shared = x.data_ptr() == y.data_ptr() and x.shape == y.shape
-            (self.duplicated if shared or torch.equal(x, y) else wrong[DIFFERING]).append(n)
-        if x is None:
-            wrong[LACKS].append(names[0])
-        elif shape not in (None, x.shape):
-            wrong[SHAPE].append(f"{name} ({tuple(x.shape)}, not {shape})")
-        else:
-            if x.is_floating_point() and not x.isfinite().all():
-                wrong[NOT_FINITE].append(name)
-            self.used.append(name)
-            return x
-        return None
+            if shared or torch.equal(x, y):
+                self.duplicated.append(other)
+            else:
+                self.wrong[DIFFERING].append(other)
+        if shape is not None and x.shape != shape:
+            self.wrong[SHAPE].append(f"{name} ({tuple(x.shape)}, not {shape})")
+            return None
+        if x.is_floating_point() and not x.isfinite().all():
+            self.wrong[NOT_FINITE].append(name)
+        self.used.append(name)
+        return x
 
     def fill(
         self,
-        net: Any,
-        names: Callable[[str], list[str]],
-    ) -> nn.Module:  # as it was if the file is not whole
-        "A network in eval mode with the tensors of the file, whose kernels of 1 are matrices here."
-        state = dict[str, Tensor]()
+        net: nn.Module,
+        names: Callable[[str], list[str]],  # of a tensor of the network, in the file
+    ) -> None:  # as it was if the file is not whole
+        "Give a network the tensors of the file, whose kernels of 1 are matrices here."
+        state: dict[str, Tensor] = {}
         for k, v in net.state_dict().items():
-            kernel = (1, 1, 1) if k.startswith("layers.") and v.ndim == 2 else ()
-            x = self.take(names(k), (*v.shape, *kernel))
+            shape = tuple(v.shape)
+            if k.startswith("layers.") and v.ndim == 2:
+                shape = (*shape, 1, 1, 1)
+            x = self.take(names(k), shape)
             if x is not None:
                 state[k] = x.reshape(v.shape)
         if state.keys() == net.state_dict().keys():
             net.load_state_dict(state)
-        return net.eval().requires_grad_(False)
+        net.eval().requires_grad_(False)
 
     def backbone(
         self,
-        name: str,
-        prefix: str,
-    ) -> nn.Module:  # as of `fill`
-        return self.fill(
-            in_memory(BACKBONES[name].shapes()), lambda k: [prefix + n for n in both_names(k)]
-        )
+        name: str,  # of `backbones.BACKBONES`
+        prefix: str,  # of its tensors in the file
+    ) -> Any:  # a network with `.dim`
+        "A backbone with the tensors of the file."
+        net = in_memory(BACKBONES[name].shapes())
+        self.fill(net, lambda k: [prefix + n for n in both_names(k)])
+        return net
 
-    def projection(self, dim_in: int, prefix: str) -> nn.Module:
+    def projection(
+        self,
+        dim_in: int,  # of the features
+        prefix: str,  # of its tensors in the file
+    ) -> nn.Module:
         """The head behind a backbone: two convolutions of kernel 1 in the file, two linear layers
         here.
         """
-        widths = [self.left.get(f"{prefix}{i}.weight") for i in (2, 4)]
-        hidden, dim = (
-            n if w is None or w.ndim != 5 else len(w) for w, n in zip(widths, (dim_in, 128))
-        )
-        return self.fill(
-            make_head("projection", dim_in, hidden, dim), lambda k: [_head_name(prefix, k)]
-        )
+        hidden = self._channels(f"{prefix}2.weight", dim_in)
+        dim = self._channels(f"{prefix}4.weight", 128)
+        head = make_head("projection", dim_in, hidden, dim)
+        self.fill(head, lambda k: [head_name(prefix, k)])
+        return head
+
+    def _channels(
+        self,
+        name: str,  # of the weight of a convolution
+        otherwise: int,  # where there is none
+    ) -> int:
+        weight = self.left.get(name)
+        return otherwise if weight is None or weight.ndim != 5 else len(weight)
 
     def classifier(
         self,
@@ -354,47 +164,61 @@ class KeyReport:
         """Encoder and layer of a fine-tuned file; a linear probe has length 1 and BatchNorm between
         (b10).
         """
-        layer = next((n for n in CLASSES.get(method, ()) if f"{n}.weight" in self.left), "")
-        if not layer:
+        layers = [n for n in CLASSES.get(method, ()) if f"{n}.weight" in self.left]
+        if not layers:
             return None
-        classes, probe = (
-            self.left[f"{layer}.weight"].shape[:1].numel(),
-            "final_bn.weight" in self.left,
-        )
+        layer = layers[0]
+        classes = self.left[f"{layer}.weight"].shape[:1].numel()
+        probe = "final_bn.weight" in self.left
         c = Classifier(encoder, classes, normalise=probe, batchnorm=probe)
-        for net, name in ((c.norm, "final_bn"), (c.fc, layer)):
-            self.fill(net, lambda k: [f"{name}.{k}"])
+        self.fill(c.norm, lambda k: [f"final_bn.{k}"])
+        self.fill(c.fc, lambda k: [f"{layer}.{k}"])
         return c.eval().requires_grad_(False)
 
-    def buffers(self, names: tuple[str, ...]) -> dict[str, Tensor]:
+    def buffers(
+        self,
+        names: tuple[str, ...],  # of LAYOUTS
+    ) -> dict[str, Tensor]:
         """Queues, whose K and dimension are those of the first; or banks, with a row for every
         training video.
         """
-        q = self.left.get("queue")
-        dim, K = q.shape if q is not None and q.ndim == 2 else (128, 2048)
-        shapes: dict[str, Any] = (
-            {n: (K,) for n in names} | {n: (dim, K) for n in QUEUES} | {"queue_ptr": (1,)}
-        )
-        bank = next((tuple(self.left[n].shape) for n in BANKS if n in self.left), None)
-        shapes |= {n: bank for n in BANKS} | {"params": (5,)}
-        # a file may have fewer banks, as it has fewer views
-        made = {
-            n: self.take([n], shapes[n])
-            for n in names
-            if n in self.left or n not in (*BANKS, "params")
-        }
-        at = made.get("queue_ptr")
-        if at is not None and not 0 <= int(at) < K:
-            self.wrong[SHAPE].append(f"queue_ptr ({int(at)}, K is {K})")
-        return {k: v for k, v in made.items() if v is not None}
+        shapes = self._buffer_shapes(names)
+        buffers: dict[str, Tensor] = {}
+        for name in names:
+            # a file may have fewer banks, as it has fewer views
+            if name not in self.left and name in (*BANKS, "params"):
+                continue
+            x = self.take([name], shapes[name])
+            if x is not None:
+                buffers[name] = x
+        if "queue_ptr" in buffers:
+            at = int(buffers["queue_ptr"])
+            _, K = shapes["queue"]
+            if not 0 <= at < K:
+                self.wrong[SHAPE].append(f"queue_ptr ({at}, K is {K})")
+        return buffers
+
+    def _buffer_shapes(self, names: tuple[str, ...]) -> dict[str, Any]:
+        queue = self.left.get("queue")
+        dim, K = queue.shape if queue is not None and queue.ndim == 2 else (128, 2048)
+        shapes: dict[str, Any] = {name: (K,) for name in names}
+        shapes |= {name: (dim, K) for name in QUEUES}
+        shapes["queue_ptr"] = (1,)
+        banks = [tuple(self.left[name].shape) for name in BANKS if name in self.left]
+        shapes |= {name: banks[0] if banks else None for name in BANKS}
+        shapes["params"] = (5,)
+        return shapes
+
+
+# --- a released file
 
 
 def view_of(
     path,
 ) -> str | None:  # 'rgb', 'flow' or 'residual'; None: unknown
     "Which view a released file is of, by its name."
-    words = {*re.split(r"[-_.]", Path(path).name.lower())}
-    names = dict(rgb="rgb", flow="flow", f="flow", res="residual", residual="residual")
+    names = {"rgb": "rgb", "flow": "flow", "f": "flow", "res": "residual", "residual": "residual"}
+    words = re.split(r"[-_.]", Path(path).name.lower())
     views = {names[w] for w in words if w in names}
     return views.pop() if len(views) == 1 else None
 
@@ -428,26 +252,24 @@ class Released:
     run: dict[str, Any]
     checked: bool  # were there checksums? Files from before PyTorch 1.6 have none
 
-    def __str__(self):
-        queue = ", ".join(f"{k} {tuple(v.shape)}" for k, v in self.queues.items())
-        unsure = (
-            ""
-            if self.checked
-            else "; an old format without checksums: a flipped bit cannot be seen"
-        )
-        return (
+    def __str__(self) -> str:
+        queues = ", ".join(f"{k} {tuple(v.shape)}" for k, v in self.queues.items())
+        optimizer = ", with optimizer" if self.optimizer else ""
+        text = (
             f"{self.method}, {self.view or 'view unknown'}, {self.backbone}, epoch {self.epoch}"
-            f"{', with optimizer' if self.optimizer else ''}; {queue or 'no queues'}; "
-            f"{self.report}{unsure}"
+            f"{optimizer}; {queues or 'no queues'}; {self.report}"
         )
+        if not self.checked:
+            text += "; an old format without checksums: a flipped bit cannot be seen"
+        return text
 
     def ask_view(self) -> str:  # 'rgb', 'flow' or 'residual'
         "The view, or a CheckpointError that asks for it."
         if self.view:
             return self.view
         raise CheckpointError(
-            f"{self.path}: does not say which view it is of; say it with --view rgb, "
-            "flow or residual (view= in Python)"
+            f"{self.path}: does not say which view it is of; say it with --view rgb, flow or "
+            "residual (view= in Python)"
         )
 
     def view_options(self) -> dict[str, Any]:  # arguments of `Views`, besides its names
@@ -467,7 +289,90 @@ class Released:
 
     def clip(self) -> dict[str, Any]:  # fields of a protocol, and of an encoder's file
         "The clip that its backbone is meant for."
-        return dict(zip(("length", "size"), BACKBONES[self.backbone].clip))
+        length, size, _ = BACKBONES[self.backbone].clip
+        return {"length": length, "size": size}
+
+
+def load_released(
+    path,  # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
+    view: str | None = None,  # 'rgb', 'flow' or 'residual'; None: by the file's name or options
+) -> Released:  # on the CPU
+    "Read a released file without running it; raises `CheckpointError` (released code b1, b11)."
+    path = Path(path)
+    content, checked = read_torch_file(path)
+    inner = _state_of(content, path)
+    state = _strip(inner)
+    method = "iic" if inner is content.get("model") else _method_of(state)
+    prefix = {"iic": "", "classifier": "backbone."}.get(method, "encoder_q.0.")
+    backbone = _known_backbone(path, state, method, prefix)
+
+    options = _entry(content, "opt")
+    run = _entry(content, "vssl_nb")
+    keys = state
+    if method == "iic":
+        keys = state | _strip(_entry(content, "contrast"))
+    tensors = {k: v for k, v in keys.items() if isinstance(v, Tensor)}
+    report = KeyReport(tensors, [k for k in keys if k not in tensors])
+    networks, heads = _networks(report, method, backbone, prefix)
+    classifier = report.classifier(networks["encoder"], method)
+    queues = report.buffers(LAYOUTS[method])
+    report.unused += report.left
+    if content is not inner:
+        report.unused += [k for k in map(str, content) if k not in ENTRIES]
+    if report.problems():
+        raise CheckpointError(
+            f"{path}: {'; '.join(report.problems())}; take the file from its authors again"
+        )
+
+    view = view or run.get("view")
+    if not view:
+        # view 1 of IIC's one network is RGB (b11)
+        view = "rgb" if options.get("modality") else view_of(path)
+    return Released(
+        path,
+        method,
+        view,
+        backbone,
+        **networks,
+        heads=heads,
+        classifier=classifier,
+        queues=queues,
+        report=report,
+        epoch=_number(content.get("epoch"), int),
+        iteration=_number(content.get("iteration"), int),
+        best_acc=_number(content.get("best_acc"), float),
+        optimizer=_entry(content, "optimizer"),
+        optimizer_names=parameter_names(state),
+        options=options,
+        run=run,
+        checked=checked,
+    )
+
+
+def _state_of(
+    content: Any,  # of a file
+    path: Path,
+) -> dict[Any, Any]:  # name -> tensor
+    "The weights in a file: one of its entries, or the whole of it."
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: holds no state_dict, but a {type(content).__name__}")
+    state = content
+    for name in ("state_dict", "model"):
+        if isinstance(content.get(name), dict):
+            state = content[name]
+            break
+    if not any(isinstance(v, Tensor) for v in state.values()):
+        raise CheckpointError(f"{path}: holds no tensors by name; give a released checkpoint")
+    return state
+
+
+def _strip(
+    state: Mapping[Any, Any],  # 'module.': saved inside DistributedDataParallel
+) -> dict[str, Any]:
+    names = [str(k) for k in state]
+    if all(name.startswith("module.") for name in names):
+        names = [name.removeprefix("module.") for name in names]
+    return dict(zip(names, state.values()))
 
 
 def _method_of(
@@ -484,179 +389,177 @@ def _method_of(
     return "ubernce" if "queue_label" in state else "infonce"
 
 
-def _backbone_of(
-    names: set[str],
-) -> str:  # that has tensors of these names; '' if it is none of ours
-    present = {*_first_names(names)}
-
-    def apart(name):
-        return len(present ^ {*BACKBONES[name].shapes().state_dict()})
-
-    near = min(BACKBONES, key=apart)
-    return near if present and apart(near) < len(present) / 2 else ""
-
-
-def _strip(
-    state: Mapping[Any, Any],  # 'module.': saved inside DistributedDataParallel
-) -> dict[str, Any]:
-    inside = all(str(k).startswith("module.") for k in state)
-    return {str(k).removeprefix("module.") if inside else str(k): v for k, v in state.items()}
-
-
-def load_released(
-    path,  # a file of CoCLR, CPR or IIC, or one that `save_released` wrote
-    view: str | None = None,  # 'rgb', 'flow' or 'residual'; None: by the file's name or options
-) -> Released:  # on the CPU
-    "Read a released file without running it; raises `CheckpointError` (released code b1, b11)."
-    path = Path(path)
-    outer, checked = read_torch_file(path)
-    if not isinstance(outer, dict):
-        raise CheckpointError(f"{path}: holds no state_dict, but a {type(outer).__name__}")
-    inner = next(
-        (outer[k] for k in ("state_dict", "model") if isinstance(outer.get(k), dict)), outer
-    )
-    if not any(isinstance(v, Tensor) for v in inner.values()):
-        raise CheckpointError(f"{path}: holds no tensors by name; give a released checkpoint")
-    state = _strip(inner)
-    method = "iic" if inner is outer.get("model") else _method_of(state)
-    prefix = {"iic": "", "classifier": "backbone."}.get(method, "encoder_q.0.")
-    backbone = (
-        _backbone_of({k.removeprefix(prefix) for k in state if k.startswith(prefix)})
-        if method
-        else ""
-    )
-    if not backbone:
-        reason = (
-            f"is {method} with a backbone that is none of {', '.join(BACKBONES)}"
-            if method
-            else "has keys of no method that is known here"
-        )
-        raise CheckpointError(f"{path}: {reason} (the first is {next(iter(state), 'none')})")
-    entries = (outer.get(k) for k in ("contrast", "opt", "optimizer", "vssl_nb"))
-    entries = (vars(x) if isinstance(x, argparse.Namespace) else x for x in entries)
-    banks, options, opt, run = (x if isinstance(x, dict) else {} for x in entries)
-    every = state | _strip(banks if method == "iic" else {})
-    tensors = {k: v for k, v in every.items() if isinstance(v, Tensor)}
-    keys = KeyReport(tensors, [k for k in every if k not in tensors])
-    networks, heads = dict[str, Any](dict.fromkeys(NETWORKS)), dict[str, nn.Module]()
-    if prefix != "encoder_q.0.":
-        networks["encoder"] = keys.backbone(backbone, prefix)
-    else:
-        dim = cast(Any, BACKBONES[backbone].shapes()).dim
-        for part, (file, *_) in [*NETWORKS.items()][: 3 if method in ("coclr", "cpr") else 2]:
-            networks[part] = keys.backbone(backbone, f"{file}0.")
-            heads[part] = keys.projection(dim, file)
-    classifier, queues = keys.classifier(networks["encoder"], method), keys.buffers(LAYOUTS[method])
-    keys.unused += [*keys.left]
-    if outer is not inner:
-        keys.unused += [k for k in map(str, outer) if k not in ENTRIES]
-    if keys.problems():
+def _known_backbone(
+    path: Path,
+    state: Mapping[str, Any],
+    method: str,  # a key of LAYOUTS, or ''
+    prefix: str,  # of the tensors of the encoder
+) -> str:
+    "The backbone of a file; `CheckpointError` where method or backbone is none of ours."
+    first = next(iter(state), "none")
+    if not method:
         raise CheckpointError(
-            f"{path}: {'; '.join(keys.problems())}; take the file from its authors again"
+            f"{path}: has keys of no method that is known here (the first is {first})"
         )
-
-    def number(k, kind):
-        x = outer.get(k)
-        plain = isinstance(x, (int, float, np.number)) or isinstance(x, Tensor) and x.numel() == 1
-        return kind(x) if plain else None
-
-    # view 1 of IIC's one network is RGB (b11)
-    view = view or run.get("view") or ("rgb" if options.get("modality") else view_of(path))
-    return Released(
-        path,
-        method,
-        view,
-        backbone,
-        **networks,
-        heads=heads,
-        classifier=classifier,
-        queues=queues,
-        report=keys,
-        epoch=number("epoch", int),
-        iteration=number("iteration", int),
-        best_acc=number("best_acc", float),
-        optimizer=opt,
-        optimizer_names=_parameters(state),
-        options=options,
-        run=run,
-        checked=checked,
-    )
+    backbone = _backbone_of(k.removeprefix(prefix) for k in state if k.startswith(prefix))
+    if not backbone:
+        raise CheckpointError(
+            f"{path}: is {method} with a backbone that is none of {', '.join(BACKBONES)} (the "
+            f"first is {first})"
+        )
+    return backbone
 
 
-# --- from their names to ours, and back
+def _backbone_of(
+    names: Iterable[str],
+) -> str:  # that has tensors of these names; '' if it is none of ours
+    present = {*first_names(names)}
+
+    def unlike(backbone):
+        return len(present ^ {*BACKBONES[backbone].shapes().state_dict()})
+
+    nearest = min(BACKBONES, key=unlike)
+    return nearest if present and unlike(nearest) < len(present) / 2 else ""
+
+
+def _entry(
+    content: Mapping[Any, Any],  # of a file
+    name: str,
+) -> dict[Any, Any]:  # empty: none
+    entry = content.get(name)
+    if isinstance(entry, argparse.Namespace):
+        return vars(entry)
+    return entry if isinstance(entry, dict) else {}
+
+
+def _number(
+    x: Any,  # of a file
+    kind: Callable[[Any], Any],
+) -> Any:  # None: it is no number
+    if isinstance(x, Tensor):
+        return kind(x) if x.numel() == 1 else None
+    return kind(x) if isinstance(x, (int, float, np.number)) else None
+
+
+def _networks(
+    report: KeyReport,
+    method: str,
+    backbone: str,
+    prefix: str,  # of the tensors of the encoder
+) -> tuple[dict[str, Any], dict[str, nn.Module]]:  # one for each of NETWORKS; heads
+    networks: dict[str, Any] = dict.fromkeys(NETWORKS)
+    heads: dict[str, nn.Module] = {}
+    if prefix != "encoder_q.0.":
+        networks["encoder"] = report.backbone(backbone, prefix)
+        return networks, heads
+    for name, (file, *_) in NETWORKS.items():
+        if name == "sampler" and method not in ("coclr", "cpr"):
+            continue
+        net = report.backbone(backbone, f"{file}0.")
+        networks[name] = net
+        heads[name] = report.projection(net.dim, file)
+    return networks, heads
+
+
+# --- from their names to ours
 
 
 def method_state(
     r: Released,
 ) -> dict[str, Tensor]:  # as `state_dict` of the method's class here
     "The state of a method out of a released file with every network of it."
-    state, q = dict[str, Tensor](), r.queues
     if r.classifier is not None:
         return r.classifier.state_dict()
-    for part, (_, net, head) in (ALONE if r.method == "iic" else NETWORKS).items():
-        for prefix, module in ((net, getattr(r, part)), (head, r.heads.get(part))):
+    state: dict[str, Tensor] = {}
+    for name, (_, encoder, head) in (ALONE if r.method == "iic" else NETWORKS).items():
+        for prefix, module in ((encoder, getattr(r, name)), (head, r.heads.get(name))):
             if module is not None:
                 state |= {prefix + k: v for k, v in module.state_dict().items()}
-    state |= {k: q[n].T.contiguous() for n, k in QUEUES.items() if n in q}
-    state |= {k: q[n].clone() for n, k in BANKS.items() if n in q}
-    at, n = (
-        ("bank", len(q["memory_l"]))
-        if "memory_l" in q
-        else ("queue", q["queue"].shape[1] if q else 0)
-    )
-    if not n:
+    for name, ours in QUEUES.items():
+        if name in r.queues:
+            state[ours] = r.queues[name].T.contiguous()
+    for name, ours in BANKS.items():
+        if name in r.queues:
+            state[ours] = r.queues[name].clone()
+    if "memory_l" in r.queues:
+        state |= _bank_state(r.queues)
+    elif "queue" in r.queues:
+        state |= _queue_state(r)
+    if not r.queues:
         return state
-    # whose keys they are is unknown
-    state |= {f"{at}.{k}": torch.full((n,), -1) for k in ("label", "source", "row")}
-    if at == "bank":
-        state["bank.valid"] = torch.ones(n, dtype=torch.bool)
-    else:
-        # a file without flags of its keys does not say whether the random ones of the start are
-        # gone
-        filled = (q["queue_label"] != -1).sum() if "queue_label" in q else torch.tensor(n)
-        state |= {"queue.pointer": q["queue_ptr"].reshape(()).clone(), "queue.filled": filled}
-        if r.method == "ubernce":
-            state["queue.label"] = q["queue_label"].clone()
     return state | {k: v for k, v in r.run.get("rest", {}).items() if isinstance(v, Tensor)}
 
 
-def _optimizer_by_name(
-    opt: Mapping[str, Any], names: list[str], path
+def _bank_state(queues: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    n = len(queues["memory_l"])
+    # whose keys they are is unknown
+    state = {f"bank.{k}": torch.full((n,), -1) for k in ("label", "source", "row")}
+    state["bank.valid"] = torch.ones(n, dtype=torch.bool)
+    return state
+
+
+def _queue_state(r: Released) -> dict[str, Tensor]:
+    queues = r.queues
+    n = queues["queue"].shape[1]
+    # whose keys they are is unknown
+    state = {f"queue.{k}": torch.full((n,), -1) for k in ("label", "source", "row")}
+    state["queue.pointer"] = queues["queue_ptr"].reshape(()).clone()
+    if "queue_label" in queues:
+        state["queue.filled"] = (queues["queue_label"] != -1).sum()
+    else:
+        # a file without flags of its keys does not say whether the random ones of the start are
+        # gone
+        state["queue.filled"] = torch.tensor(n)
+    if r.method == "ubernce":
+        state["queue.label"] = queues["queue_label"].clone()
+    return state
+
+
+def optimizer_by_name(
+    optimizer: Mapping[str, Any],  # its `state_dict`
+    names: list[str],  # of its parameters, in its order
+    path: Path,  # of the file, for messages
 ) -> dict[str, tuple[dict, dict]]:
-    """Of each parameter, by its name: settings of its group, its state in the `state_dict` of an
-    optimizer.
-    """
+    "Of each parameter, by its name: the settings of its group, and its state."
     try:
-        flat = [
-            (i, {k: v for k, v in g.items() if k != "params"})
-            for g in opt["param_groups"]
-            for i in g["params"]
-        ]
-        if len(flat) != len(names):
+        numbers = []
+        settings = []
+        for group in optimizer["param_groups"]:
+            numbers += group["params"]
+            settings += [{k: v for k, v in group.items() if k != "params"}] * len(group["params"])
+        if len(numbers) != len(names):
             raise CheckpointError(
-                f"{path}: its optimizer has {len(flat)} parameters and its networks "
+                f"{path}: its optimizer has {len(numbers)} parameters and its networks "
                 f"{len(names)}; load it without the optimizer"
             )
-        return {n: (group, dict(opt["state"].get(i, {}))) for n, (i, group) in zip(names, flat)}
+        states = [dict(optimizer["state"].get(i, {})) for i in numbers]
+        return dict(zip(names, zip(settings, states)))
     except (KeyError, TypeError, AttributeError) as e:
         raise CheckpointError(
             f"{path}: its optimizer is none of PyTorch ({e}); load it without"
         ) from e
 
 
-def _shaped(state: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+def reshaped_state(
+    state: Mapping[str, Any],
+    shape: tuple[int, ...],
+) -> dict[str, Any]:
     """The optimizer's state of one parameter for a parameter of that shape: kernels of 1 as
     matrices, or back.
     """
     n = torch.Size(shape).numel()
-    return {
-        k: v.reshape(shape).clone()
-        if isinstance(v, Tensor) and v.ndim and v.numel() == n
-        else torch.tensor(float(v))
-        if k == "step"
-        else v
-        for k, v in state.items()
-    }
+    reshaped: dict[str, Any] = {}
+    for k, v in state.items():
+        if isinstance(v, Tensor) and v.ndim and v.numel() == n:
+            reshaped[k] = v.reshape(shape).clone()
+        elif k == "step":
+            reshaped[k] = torch.tensor(float(v))
+        else:
+            reshaped[k] = v
+    return reshaped
+
+
+# --- going on with a file
 
 
 def recipe_within(
@@ -669,14 +572,16 @@ def recipe_within(
     if not isinstance(text, str):
         raise RecipeError(f"{r.path}: carries no recipe; say which one with --recipe")
     try:
-        words = tree_leaves((data := json.loads(text)) | {"about": ""})
+        data = json.loads(text)
+        words = tree_leaves(data | {"about": ""})
     except (ValueError, TypeError) as e:
         raise RecipeError(
             f"{r.path}: the recipe in it is damaged; say which one with --recipe"
         ) from e
-    if foreign := next((w for w in words if isinstance(w, str) and ":" in w), None):
+    foreign = [w for w in words if isinstance(w, str) and ":" in w]
+    if foreign:
         raise RecipeError(
-            f"{r.path}: its recipe names {foreign!r}, code that is not of this library; say "
+            f"{r.path}: its recipe names {foreign[0]!r}, code that is not of this library; say "
             "which recipe to use with --recipe"
         )
     return from_dict(data, str(r.path))
@@ -685,17 +590,41 @@ def recipe_within(
 def continued_state(
     r: Released,
     run: TrainingState,  # as it begins
-    experiment: Experiment,
+    recipe: Recipe,
+    per_epoch: int,  # optimizer steps of the recipe
 ) -> dict[str, Any]:  # for `TrainingState.load`
     """Where the training of a file stands, in our names.
 
     `CheckpointError`; TrainError for another recipe.
     """
-    recipe, per_epoch = experiment.recipe, batch_order(experiment.batches).per_epoch
+    _refuse_other_recipe(r, recipe)
+    state = method_state(r)
+    # whose rows a bank of theirs has is unknown: it begins anew
+    if not r.run:
+        state = {k: v for k, v in state.items() if not k.startswith("bank.")}
+    optimizer = run.opt.state_dict()
+    if r.optimizer:
+        known = optimizer_by_name(r.optimizer, r.optimizer_names, r.path)
+        states = {state_name(n): s for n, (_, s) in known.items() if s}
+        trained = [(n, p.shape) for n, p in run.method.named_parameters() if p.requires_grad]
+        optimizer["state"] = {
+            i: reshaped_state(states[n], shape)
+            for i, (n, shape) in enumerate(trained)
+            if n in states
+        }
+    return {
+        "method": run.method.state_dict() | state,
+        "opt": optimizer,
+        "step": _step_of(r, recipe, per_epoch),
+    }
+
+
+def _refuse_other_recipe(r: Released, recipe: Recipe) -> None:
+    "TrainError where a recipe cannot go on with a file."
     data = to_dict(recipe)
-    queue = r.queues["queue"].shape[1] if "queue" in r.queues else None
-    # but the miner
+    # CPR is CoCLR but for the miner
     method = "classifier" if r.classifier else r.method.replace("cpr", "coclr")
+    queue = r.queues["queue"].shape[1] if "queue" in r.queues else None
     for name, was, now in (
         ("method", method, data["method"]["name"]),
         ("backbone", r.backbone, data["backbone"]),
@@ -704,20 +633,17 @@ def continued_state(
     ):
         if was != now:
             raise TrainError(
-                f"{r.path}: has {name} {was}, and {data['name']} has {now}; choose a recipe "
-                "that goes on with it, or begin from its weights with --init"
+                f"{r.path}: has {name} {was}, and {data['name']} has {now}; choose a recipe that "
+                "goes on with it, or begin from its weights with --init"
             )
-    state, opt = method_state(r), run.opt.state_dict()
-    # whose rows a bank of theirs has is unknown: it begins anew
-    if not r.run:
-        state = {k: v for k, v in state.items() if not k.startswith("bank.")}
-    if r.optimizer:
-        known = _optimizer_by_name(r.optimizer, r.optimizer_names, r.path)
-        states = {state_name(n): s for n, (_, s) in known.items() if s}
-        learn = [(n, p.shape) for n, p in run.method.named_parameters() if p.requires_grad]
-        opt["state"] = {
-            i: _shaped(states[n], shape) for i, (n, shape) in enumerate(learn) if n in states
-        }
+
+
+def _step_of(
+    r: Released,
+    recipe: Recipe,
+    per_epoch: int,  # optimizer steps of the recipe
+) -> int:
+    "How many optimizer steps of a recipe a file stands for."
     try:
         same = bool(r.run) and not difference(recipe_within(r), recipe)
     except RecipeError:
@@ -726,10 +652,12 @@ def continued_state(
         step = r.run.get("step")
         if type(step) is not int or step < 0:
             raise TrainError(f"{r.path}: does not say how far its run was")
+        return step
+    if r.epoch is None:
+        return 0
     # epochs count from 0, IIC's from 1
-    else:
-        step = ((r.epoch or 0) + (r.method != "iic" and r.epoch is not None)) * per_epoch
-    return {"method": run.method.state_dict() | state, "opt": opt, "step": step}
+    epochs = r.epoch if r.method == "iic" else r.epoch + 1
+    return epochs * per_epoch
 
 
 def released_weights(
@@ -741,22 +669,24 @@ def released_weights(
 
     `TrainError`.
     """
-    r, view = load_released(path), needs["view"]
-    # a file that does not say which view it is of is taken to be of the one it is used for
-    part = "encoder" if r.view in (None, view) or r.method == "iic" else "sampler"
-    net, head = getattr(r, part), r.heads.get(part)
+    r = load_released(path)
+    view = needs["view"]
 
-    def refuse(was, now):
+    def refuse(was, now) -> NoReturn:
         raise TrainError(
-            f"{path}: is of {was}, and {needs['name']} needs {now}; give "
-            f"the file of {view} that fits, or change the recipe"
+            f"{path}: is of {was}, and {needs['name']} needs {now}; give the file of {view} that "
+            "fits, or change the recipe"
         )
 
+    # a file that does not say which view it is of is taken to be of the one it is used for
+    name = "encoder" if r.view in (None, view) or r.method == "iic" else "sampler"
+    net = getattr(r, name)
     if net is None:
         refuse(f"view {r.view}", view)
     if r.backbone != needs["backbone"]:
         refuse(f"backbone {r.backbone}", needs["backbone"])
     state = {f"encoder.{k}": v for k, v in net.state_dict().items()}
+    head = r.heads.get(name)
     if head is None or needs.get("head") != "projection":
         return state
     _, dim_in, hidden, dim = head.made_by  # type: ignore[misc]
@@ -766,310 +696,3 @@ def released_weights(
             f"dim_hidden={needs['dim_hidden']}, dim={needs['dim']}",
         )
     return state | {f"projection.{k}": v for k, v in head.state_dict().items()}
-
-
-# --- writing
-
-
-def _registered(names: list[str], backbone: str) -> list[str]:
-    "Names of a backbone's tensors in the order in which the released class registers them."
-    within, first = {"conv1": 0, "conv2": 1, "bn1": 2, "bn2": 3}, dict[str, int]()
-
-    def place(item):
-        i, name = item
-        parts = name.split(".")
-        if backbone.startswith("s3d"):
-            parent, rank = ".".join(parts[:-2]), within.get(parts[-2], 0)
-        else:
-            parent, rank = ".".join(parts[: 1 + ("block1" in parts)]), int("downsample" not in name)
-        return first.setdefault(parent, i), rank, i
-
-    return [name for _, name in sorted(enumerate(names), key=place)]
-
-
-def _doubled(
-    state: Mapping[str, Tensor], prefix: str, backbone: str
-) -> Iterator[tuple[str, Tensor]]:
-    "Every tensor of a backbone, under both of its names."
-    names = _registered([*state], backbone)
-    if not backbone.startswith("s3d"):
-        yield from ((prefix + n, state[n]) for n in names)
-    for layers in BLOCKS.values() if backbone.startswith("s3d") else ():
-        block = [n for layer in layers for n in names if n.startswith(f"{layer}.")]
-        for i in (0, 1):
-            yield from ((prefix + both_names(n)[i], state[n]) for n in block)
-
-
-def _file_state(state: Mapping[str, Tensor], method: str, backbone: str) -> dict[str, Tensor]:
-    "The networks of a method here, under the names of a released file; method: a key of LAYOUTS."
-    there = dict[str, Tensor]()
-    if method in CLASSES:
-        there |= _doubled(
-            _below(state, "encoder."), "backbone." * (method == "classifier"), backbone
-        )
-        # registered before the layer
-        there |= {f"final_bn.{k}": v for k, v in _below(state, "norm.").items()}
-        layer = CLASSES[method][0 if "norm.weight" in state else -1]
-        return there | {f"{layer}.{k}": v for k, v in _below(state, "fc.").items()}
-    for file, net, head in NETWORKS.values():
-        there |= _doubled(_below(state, net), f"{file}0.", backbone)
-        there |= {
-            _head_name(file, k): v[..., None, None, None] if v.ndim == 2 else v
-            for k, v in _below(state, head).items()
-        }
-    return there
-
-
-def _file_buffers(
-    state: Mapping[str, Tensor], method: str, settings: Mapping[str, Any]
-) -> dict[str, Tensor]:
-    "Queues or banks of a run, in the released layout."
-    if method == "iic":  # b11
-        params = [settings["negatives"], settings["temperature"], -1, -1, settings["bank_momentum"]]
-        return {"params": torch.tensor(params)} | {
-            n: state[k] for n, k in BANKS.items() if k in state
-        }
-    K, names = len(state["queue.keys"]), LAYOUTS[method]
-    made = {n: state[k].T.contiguous() for n, k in QUEUES.items() if n in names}
-    # with two streams the labels are flags: has a key come? (b4)
-    flags = torch.where(torch.arange(K) < state["queue.filled"], 1, -1)
-    made |= {
-        "queue_ptr": state["queue.pointer"].reshape(1),
-        "queue_vname": state["queue.source"],
-        "queue_label": state["queue.label"] if method == "ubernce" else flags,
-        "memory_index_record": torch.arange(K),
-    }
-    return {n: made[n] for n in names}
-
-
-def _from_run(
-    folder: Path,
-    optimizer: bool,  # as of `save_released`
-) -> tuple[str, str, dict[str, Tensor], dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    "Of a run: layout, backbone, state, queues, entries of the file, optimizer by the file's names."
-    try:
-        data, card = (read_json(folder / name, "a run") for name in ("recipe.json", "card.json"))
-    except TrainError as e:
-        raise CheckpointError(
-            f"{folder}: is no run folder ({e}); give one, or what load_released returned"
-        ) from e
-    data, last = to_dict(from_dict(data, str(folder / "recipe.json"))), load(folder / "last.pt")
-    recipe = json.dumps(data)
-    per_epoch, tuned = (
-        max(card.get("schedule", {}).get("steps_per_epoch", 1), 1),
-        card.get("training"),
-    )
-    if tuned:  # a fine-tuning; the recipe beside it is that of its encoder
-        layer = tuned["method"] | {
-            "name": "iic" if data["method"]["name"] == "iic" else "classifier"
-        }
-        data, best, last = (
-            data | {"learning": tuned["learning"], "method": layer},
-            last["best"],
-            last["run"],
-        )
-        if best and not optimizer:
-            last = {"method": best["weights"], "step": int(best["epoch"]) * per_epoch}
-    state, step, second = last["method"], int(last["step"]), data["method"].get("second_view", "")
-    name, backbone = data["method"]["name"], data["backbone"]
-    head = {f"{NETWORKS['encoder'][2]}layers.{i}.bias" for i in (0, 2)}
-    reasons = {
-        f"method {name!r}": name not in LAYOUTS,
-        f"backbone {backbone!r}": backbone not in BACKBONES,
-        "a head": name == "iic" and (_below(state, "projection.") or "norm.weight" in state),
-        "no queue": name not in CLASSES and "queue.keys" not in state,
-        "another head": layer["mixture"] or layer["normalise"] != layer["batchnorm"]
-        if tuned
-        else name != "iic" and not head <= state.keys(),
-    }
-    for reason in [text for text, holds in reasons.items() if holds]:
-        raise CheckpointError(
-            f"{folder}: has {reason}, for which there is no released layout; its "
-            f"{'classifier' if tuned else 'encoder'}.safetensors can be given away"
-        )
-    method = "cpr" if data["method"].get("miner") == "cascade" else name
-    file = _file_state(state, method, backbone)
-    names, written = (
-        {state_name(n): n for n in _parameters(file)},
-        {*map(state_name, _first_names(file))},
-    )
-    written |= {*QUEUES.values(), *BANKS.values()}
-    modality = {"residual": "res", "flow_u": "u", "flow_v": "v"}.get(second, second)
-    entries = {
-        "epoch": step // per_epoch,
-        "best_acc": 0.0,
-        "iteration": step,
-        "opt": {"modality": modality},
-        "vssl_nb": {
-            "recipe": recipe,
-            "view": data["view"],
-            "step": step,
-            "rest": {k: v for k, v in state.items() if k not in written},
-        },
-    }
-    learn = [k for k in state if k in names and not names[k].startswith(("encoder_k.", "sampler."))]
-    decay = data["learning"]["decay_bias"]  # in the order of `loop.parameter_groups`
-    learn.sort(key=lambda k: (k.startswith("encoder."), not decay and state[k].ndim < 2))
-    known = _optimizer_by_name(last["opt"], learn, folder / "last.pt") if optimizer else {}
-    buffers = {} if tuned else _file_buffers(state, method, data["method"])
-    return method, backbone, state, buffers, entries, {names[n]: s for n, s in known.items()}
-
-
-def save_released(
-    run,  # a run folder, or what `load_released` returned
-    path,  # e.g. `CoCLR-ucf101-rgb-128-s3d-ep182.tar`
-    # its state, too; False writes the best epoch of a fine-tuning, and not its last
-    optimizer: bool = True,
-) -> Path:  # the path
-    "Write a file that the released loaders take (released code b1, b11); raises `CheckpointError`."
-    if isinstance(run, Released):
-        method, backbone, ours, buffers = run.method, run.backbone, method_state(run), run.queues
-        entries: dict[str, Any] = {
-            "epoch": run.epoch or 0,
-            "best_acc": run.best_acc or 0.0,
-            "iteration": run.iteration or 0,
-            "opt": run.options,
-        } | ({"vssl_nb": run.run} if run.run else {})
-        wanted = optimizer and run.optimizer
-        known = _optimizer_by_name(run.optimizer, run.optimizer_names, run.path) if wanted else {}
-    else:
-        method, backbone, ours, buffers, entries, known = _from_run(Path(run), optimizer)
-    state = _file_state(ours, method, backbone)
-    if known:
-        default, names = next(iter(known.values()))[0], _parameters(state)
-        each = [known.get(n, (default, {})) for n in names]  # frozen ones have no state
-        groups = [group | {"params": [i]} for i, (group, _) in enumerate(each)]
-        # the others: one a parameter
-        if method == "iic":
-            groups = [default | {"params": [*range(len(each))]}]
-        entries["optimizer"] = {
-            "param_groups": groups,
-            "state": {
-                i: _shaped(s, state[n].shape) for i, (n, (_, s)) in enumerate(zip(names, each)) if s
-            },
-        }
-    left_out = ("best_acc", "iteration") if method == "iic" else ("opt",)
-    entries = {k: v for k, v in entries.items() if k not in left_out}
-    if method == "iic":
-        entries |= {"model": OrderedDict(state), "contrast": OrderedDict(buffers)}
-    else:
-        entries["state_dict"] = OrderedDict(buffers | state)
-    return save(path, entries)
-
-
-# --- an encoder to share: a folder with the weights, what they are, and a page for people
-
-RELEASED_FILES = (".tar", ".pth", ".pt")
-WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-
-
-def save_pretrained(
-    folder,  # made, or written over; `hf upload OWNER/NAME FOLDER` brings it to the Hub
-    encoder: nn.Module,  # from `backbones.create`, or of a run
-    about: dict[str, Any],  # at least `backbone`; plain values only
-    heads: dict[str, nn.Module] | None = None,  # from `heads.make_head`
-) -> Path:  # the folder
-    "Write an encoder as a folder: weights, config.json and a card for the Hub. `CheckpointError`."
-    folder = Path(folder)
-    about = read_encoder(export_encoder(folder / WEIGHTS, encoder, about, heads))[1]
-    rows = [
-        f"| {k} | {v} |"
-        for k, v in about.items()
-        if v is not None and not isinstance(v, (dict, list))
-    ]
-    card = (
-        Path(__file__)
-        .with_name("card.md")
-        .read_text(encoding="utf-8")
-        .format(
-            rows="\n".join(rows),
-            title=about.get("recipe") or about.get("method") or about["backbone"],
-        )
-    )
-    for name, text in ((CONFIG, json.dumps(about, indent=1) + "\n"), (CARD, card)):
-        write_whole(folder / name, lambda f: f.write(text.encode()))
-    return folder
-
-
-def fetch_folder(
-    name,  # a folder, or 'owner/name' on the Hub
-    files: list[str],  # patterns of the files to fetch
-) -> Path:
-    "A folder as it is, or what the Hub has under that name. `CheckpointError`."
-    if Path(name).is_dir():
-        return Path(name)
-    if Path(name).is_file() or str(name).count("/") != 1 or str(name)[0] in "./~":
-        raise CheckpointError(
-            f"{name}: is neither a folder nor a name on the Hub, owner/name; give one"
-        )
-    # optional: all but the Hub works without it
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError as e:
-        raise CheckpointError(
-            f"{name}: huggingface_hub is not installed; run pip install huggingface_hub, "
-            "or give the folder of an encoder"
-        ) from e
-    try:
-        return Path(hub.snapshot_download(str(name), allow_patterns=files))
-    except Exception as e:  # its own errors: no such name, no network, not allowed
-        raise CheckpointError(
-            f"{name}: there is no such folder here, and it cannot be had from the Hub "
-            f"({type(e).__name__}); check the name and the connection"
-        ) from e
-
-
-def from_pretrained(
-    name,  # a folder, or 'owner/name' on the Hub, whose files are fetched
-    outside: bool = False,  # may it name a backbone of somebody's own? that code is imported
-    # returns: (B, 3, T, H, W) -> (B, D), in eval mode, without gradient; with `.about` and
-    # `.kept_heads`
-) -> nn.Module:
-    "An encoder that somebody shares. `CheckpointError`."
-    folder = fetch_folder(name, [WEIGHTS, CONFIG, CARD])
-    if not (folder / WEIGHTS).is_file():
-        raise CheckpointError(
-            f"{folder}: has no {WEIGHTS}, so it is not the folder of an encoder; "
-            "`vssl-nb convert RUN FOLDER` makes one"
-        )
-    encoder: Any
-    encoder, about = read_encoder(folder / WEIGHTS, outside)
-    encoder.about, encoder.kept_heads = about, read_heads(folder / WEIGHTS, outside)
-    return encoder
-
-
-def convert(
-    source,  # a run folder or a released file
-    # FILE.tar, .pth or .pt: released; FILE.safetensors: an encoder; else a folder of an encoder
-    out,
-    view: str | None = None,  # of a released file; None: by its name or its options
-    optimizer: bool = True,  # write its state as well
-) -> str:  # what a released file holds; '' for a run
-    "Turn a run or a released file into a released file or an encoder to share. `CheckpointError`."
-    source, out = Path(source), Path(out)
-    if source.resolve() == out.resolve():
-        raise CheckpointError(f"{out}: is what is to be converted; give another name")
-    r = None if source.is_dir() else load_released(source, view)
-    if out.suffix in RELEASED_FILES:
-        save_released(r or source, out, optimizer)
-    else:
-        write = export_encoder if out.suffix == ".safetensors" else save_pretrained
-        if r is None:
-            (net, about), heads = read_encoder(f := source / "encoder.safetensors"), read_heads(f)
-        else:
-            net, about = (
-                r.encoder,
-                {
-                    "backbone": r.backbone,
-                    "view": r.ask_view(),
-                    **r.clip(),
-                    "stride": 1,
-                    "epoch": r.epoch,
-                    "method": r.method,
-                    **r.view_options(),
-                },
-            )
-            heads = {"projection": r.heads["encoder"]} if "encoder" in r.heads else {}
-        # by which it is known as converted
-        write(out, net, about | {"source": source.name}, heads)
-    return "" if r is None else str(r)

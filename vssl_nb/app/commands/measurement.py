@@ -480,17 +480,17 @@ class UncertaintyCommand(ReadingOptions, WritingOptions):
         check_run(self.folder)
         check_manifest(self.data)
         self.check_files(self.out)
-        from ...measure import gaussian
+        from ...measure import ranking
         from ...runs.evaluation import open_trained
 
         data = open_trained(self.folder).manifest if self.data is None else self.data
-        features, videos = gaussian.folder_gaussians(
+        features, videos = ranking.folder_gaussians(
             self.folder, data, self.clips, self.of, self.batch, self.machine()
         )
-        ranked = gaussian.rank_videos(features, videos)
-        print(gaussian.ranking_text(ranked, self.show))
+        ranked = ranking.rank_videos(features, videos)
+        print(ranking.ranking_text(ranked, self.show))
         lost = {videos.rows[r].video: reason for r, reason in features.dropped.items()}
         for video, reason in lost.items():
             print(f"unreadable: {video}: {reason}", file=sys.stderr)
         if self.out:
-            print(gaussian.write_ranking(self.out, ranked, lost))
+            print(ranking.write_ranking(self.out, ranked, lost))

@@ -159,7 +159,8 @@ class Convert(WritingOptions):
     def run(self):
         self.check()
         recipe = override(find(self.recipe), **changes(self.set)) if self.recipe else None
-        from ...runs.released import convert, load_released
+        from ..convert import convert
+        from ...runs.released import load_released
 
         if self.data is None:
             contents = convert(self.source, self.out, self.view, self.optimizer)
