@@ -279,7 +279,7 @@ def before_imports(commands, place: Path) -> tuple[list[int], list[list[str]], s
     """
     program = f"""
 import json, sys
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 heavy = {{'torch', 'av', 'numpy', 'matplotlib'}}
 print(json.dumps([*zip(*((main(args), sorted(heavy & set(sys.modules))) for args in {commands!r}))]))"""
     done = subprocess.run(
@@ -561,7 +561,7 @@ def test_a_manifest_beside_another_is_written_over_where_nothing_is_lost(shelf):
 
 # --- whole processes
 
-VSSL = [sys.executable, "-m", "vssl_nb.cli"]
+VSSL = [sys.executable, "-m", "vssl_nb.app.cli"]
 
 
 def call(args, cwd, env=None, **how):
@@ -731,7 +731,7 @@ def test_a_foreign_file_in_place_of_a_package(workshop, tmp_path):
 
 @pytest.mark.parametrize("megabytes", [400, 1000, 2000])
 def test_a_limit_of_virtual_memory(megabytes, workshop):
-    command = f"{sys.executable} -m vssl_nb.cli retrieve run --device cpu"
+    command = f"{sys.executable} -m vssl_nb.app.cli retrieve run --device cpu"
     done = subprocess.run(
         f"ulimit -v {megabytes}000; {command}",
         shell=True,
@@ -754,7 +754,7 @@ def test_a_locale_without_letters(workshop, tmp_path):
     for part in ("videos", "run"):
         shutil.copytree(workshop / part, tmp_path / part)
     program = """import sys
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 print(main(['retrieve', 'run', '--workers', '0', '--device', 'cpu']),
     main(['report', 'run', '--out', sys.argv[1]])) # as Python decodes the arguments in this locale"""
     done = subprocess.run(
@@ -771,7 +771,7 @@ print(main(['retrieve', 'run', '--workers', '0', '--device', 'cpu']),
 def test_a_closed_output(workshop):
     for redirect in (">&-", "2>&- >&-", "| head -1 >&2"):
         done = subprocess.run(
-            f"{sys.executable} -m vssl_nb.cli recipes {redirect}; echo ${{PIPESTATUS[0]}}",
+            f"{sys.executable} -m vssl_nb.app.cli recipes {redirect}; echo ${{PIPESTATUS[0]}}",
             shell=True,
             executable="/bin/bash",
             text=True,
@@ -953,7 +953,7 @@ AFTERWARDS = {"manifest": goes_on_scanning, "probe": goes_on_probing}
 
 FIRST = """
 import sys
-from vssl_nb import cli
+from vssl_nb.app import cli
 print('up', flush=True)
 try: code = cli.main()
 finally: print('over', flush=True)
@@ -970,7 +970,7 @@ def test_a_module_that_is_interrupted_while_it_is_imported_warns_of_nothing(tmp_
     "As matplotlib does of a part of it that cannot be imported; the exception is lost there."
     program = """
 import os, signal, sys, warnings
-from vssl_nb import cli
+from vssl_nb.app import cli
 def interrupted(args):
     try: os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt: warnings.warn('Unable to import Axes3D')
@@ -1054,7 +1054,7 @@ def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
     "start",
     [
         "import sys, vssl_nb; up(); sys.exit(vssl_nb.main())",
-        "import runpy, vssl_nb; up(); runpy.run_module('vssl_nb.cli', run_name='__main__')",
+        "import runpy, vssl_nb; up(); runpy.run_module('vssl_nb.app.cli', run_name='__main__')",
     ],
     ids=["script", "-m"],
 )
@@ -1188,7 +1188,7 @@ NOBODY = 65534
 # each command gets a process of its own, which belongs to somebody else
 AS_SOMEBODY_ELSE = """
 import json, os, sys, time
-from vssl_nb import cli
+from vssl_nb.app import cli
 asked = json.load(open(sys.argv[1]))
 answers = []
 for args in asked:

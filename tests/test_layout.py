@@ -8,7 +8,7 @@ from house import LIBRARY, cells, modules, name_of, notebooks
 
 # modules and folders of vssl_nb: each imports only from those before it, and from its own
 ORDER = (
-    ("arguments", "device", "files", "names", "progress"),
+    ("arguments", "device", "extras", "files", "names", "progress"),
     ("paths", "rng", "show"),
     ("config", "distributed"),
     ("data",),

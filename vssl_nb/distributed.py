@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-import cloudpickle, torch
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .device import send_to
+from .extras import require
 
 # %% ../nbs/library/distributed.ipynb #ac79bb5e
 _apart: contextvars.ContextVar[bool] = contextvars.ContextVar("apart", default=False)
@@ -63,6 +64,7 @@ class _Sent:  # a function that a fresh process cannot import, such as one of a 
         self.f = f
 
     def __reduce__(self):
+        cloudpickle = require("cloudpickle", "notebooks")
         return cloudpickle.loads, (cloudpickle.dumps(self.f),)
 
 

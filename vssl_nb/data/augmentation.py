@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from numpy.random import Generator
@@ -365,7 +364,7 @@ def _by_frames(
     def one(i):
         clip, k = clips[i], weights[i]
         if p["flip"][i]:
-            clip = cv2.flip(clip.reshape(T * H, W, 3), 1).reshape(clip.shape)
+            clip = torch.from_numpy(clip).flip(2).numpy()
         colours.change(
             clip,
             p["order"][i],

@@ -16,12 +16,14 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
-import av, cv2, torch
+import av, torch
 import numpy as np
 from torch import Tensor
 from . import views
+from .dataset import grey
 from .manifest import Manifest, claim_folder, further_columns, open_data, write
 from .video import VideoError, iter_frames, write_frames
+from ..extras import require
 from ..progress import progress_bar
 
 # %% ../../nbs/library/flow.ipynb #e734efca
@@ -51,25 +53,41 @@ def _opencv(
 
     DIS refuses pictures below 12 px, so the edge of small ones is repeated to 16 px.
     """
+    cv2: Any = require("cv2", "flow")  # whose stubs lack both solvers
 
     def compute(a: Tensor, b: Tensor) -> Tensor:
         before = [max(16 - n, 0) // 2 for n in a.shape[1:]]
         y, x = (
             torch.arange(-m, max(n, 16) - m).clamp(0, n - 1) for n, m in zip(a.shape[1:], before)
         )
-        out, kinds = [], cast(Any, cv2)  # whose stubs lack both solvers
+        out = []
         # a solver each: it cannot be shared
         for pair in zip(*(p[:, y[:, None], x].numpy() for p in (a, b))):
-            solver = (
-                kinds.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-                if name == "dis"
-                else kinds.optflow.DualTVL1OpticalFlow_create()
-            )
-            out.append(solver.calc(*pair, None).transpose(2, 0, 1))
+            if name == "dis":
+                solver = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+            else:
+                solver = cv2.optflow.DualTVL1OpticalFlow_create()
+            try:
+                flow = solver.calc(*pair, None)
+            except cv2.error as e:
+                raise ValueError(str(e)) from e
+            out.append(flow.transpose(2, 0, 1))
         (top, left), (h, w) = before, a.shape[1:]
         return torch.from_numpy(np.stack(out))[..., top : top + h, left : left + w]
 
     return compute
+
+
+@contextmanager
+def _one_thread_a_call() -> Iterator[None]:
+    "Inside, OpenCV starts no threads, because the workers are the threads."
+    cv2: Any = require("cv2", "flow")
+    threads = cv2.getNumThreads()  # a setting of the whole process
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(threads)
 
 
 def _device(name: str, local: int) -> torch.device:
@@ -105,7 +123,8 @@ def flow_method(
     if name != "tvl1":
         if device not in ("auto", "cpu"):
             raise FlowError(f"{name} runs on the CPU only; leave --device out, or take tvl1")
-        return FlowMethod(_opencv(name), dict(method=name, opencv=cv2.__version__), parallel=True)
+        version = require("cv2", "flow").__version__
+        return FlowMethod(_opencv(name), dict(method=name, opencv=version), parallel=True)
     where = _device(device, local)
     # written down, because the last digits differ
     compiled = compiled and views.can_compile(where.type)
@@ -235,15 +254,15 @@ def frame_chunks(
     pixels: int = 2**22,  # in the pairs of a piece
 ) -> Generator[Tensor, None, None]:  # (n+1, H, W) uint8 grey: n pairs of neighbours
     "A video in pieces that share a picture; none where it has one frame. `VideoError`."
-    held: list[np.ndarray] = []
+    held: list[Tensor] = []
     with closing(iter_frames(path)) as pictures:
         for x in pictures:
-            held.append(cv2.cvtColor(x, cv2.COLOR_RGB2GRAY))
+            held.append(grey(torch.from_numpy(x)))
             if len(held) > max(1, pixels // (x.shape[0] * x.shape[1])):
-                yield torch.from_numpy(np.stack(held))
+                yield torch.stack(held)
                 held = held[-1:]
     if len(held) > 1:
-        yield torch.from_numpy(np.stack(held))
+        yield torch.stack(held)
 
 # %% ../../nbs/library/flow.ipynb #5fdd07b5
 FLOW_STATE = "flow.json"
@@ -341,7 +360,7 @@ class ExtractionJob:
 
     def run(self) -> ExtractionResult:
         "Do what is missing of the share, then see whether all is done. `FlowError`."
-        began, threads = time.monotonic(), cv2.getNumThreads()
+        began = time.monotonic()
         try:
             claim_folder(
                 self.folder / FLOW_STATE, self.settings, FlowError, "name another folder with --out"
@@ -352,14 +371,13 @@ class ExtractionJob:
             ) from None
         _sweep(self.folder)
         try:
-            # the workers are the threads; it is a setting of the whole process, so it is put back
-            if self.method.parallel:
-                cv2.setNumThreads(1)
-            with ThreadPoolExecutor(self.workers, "worker") as pool:
+            with (
+                _one_thread_a_call() if self.method.parallel else nullcontext(),
+                ThreadPoolExecutor(self.workers, "worker") as pool,
+            ):
                 self._run_share(pool)
         finally:
             self.stop.set()
-            cv2.setNumThreads(threads)
         return self._write_manifest(time.monotonic() - began)
 
     def _run_share(self, pool: ThreadPoolExecutor):
@@ -449,7 +467,7 @@ class ExtractionJob:
                         f"{self.method.device}: its memory is not enough for one pair of "
                         f"{piece.shape[2]}x{piece.shape[1]} px; free it, or take --device cpu"
                     ) from None
-                except (ValueError, cv2.error) as e:
+                except ValueError as e:
                     raise VideoError(
                         file, f"its flow cannot be computed ({str(e).strip()[:150]})"
                     ) from None

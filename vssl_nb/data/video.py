@@ -16,12 +16,14 @@ from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from typing import Any
-import av, lmdb, msgpack, torch
+import av, torch
 import numpy as np
 import torch.nn.functional as F
 from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 from torch import Tensor
+
+from ..extras import require
 
 # %% ../../nbs/library/video.ipynb #055e63ee
 class VideoError(ValueError):
@@ -281,7 +283,7 @@ def _is_entry(
 
 
 # real path -> the one opening that py-lmdb allows a process
-_opened: dict[str, lmdb.Environment] = {}
+_opened: dict[str, Any] = {}
 _opening = threading.Lock()
 
 
@@ -297,6 +299,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _value(folder, key: str) -> bytes:
+    lmdb = require("lmdb", "lmdb")
     real = os.path.realpath(folder)
     try:
         with _opening:
@@ -321,6 +324,7 @@ def lmdb_entries(
     # returns: name, `Class/video` -> (entry, frames as the file lists them)
 ) -> dict[str, tuple[str, int]]:
     "The videos of a released LMDB. `VideoError`."
+    msgpack = require("msgpack", "lmdb")
     try:
         keys, order, lengths = (
             msgpack.unpackb(_value(folder, k), raw=True)
@@ -336,6 +340,7 @@ def lmdb_entries(
 
 def _entry_frames(path, need: set[int] | None) -> Generator[tuple[int, Any], None, None]:
     "Number and (H, W, 3) uint8 of each frame of an entry; None for a frame that is not needed."
+    msgpack = require("msgpack", "lmdb")
     unpacker = msgpack.Unpacker(raw=True, max_buffer_size=2**31 - 1)
     unpacker.feed(_value(Path(path).parent, Path(path).name))
     try:
