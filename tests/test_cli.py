@@ -52,7 +52,7 @@ def test_help_comes_at_once():
     "Overview and options need no PyTorch, and the overview 0.3 s of a processor."
     for args in (["--help"], ["pretrain", "--help"], ["recipes", "infonce-toy-rgb"]):
         program = (
-            f"import sys; from vssl_nb.cli import main; main({args!r}); print('torch' in "
+            f"import sys; from vssl_nb.app.cli import main; main({args!r}); print('torch' in "
             "sys.modules)"
         )
         assert python(program).endswith("False")
@@ -63,7 +63,7 @@ def test_help_comes_at_once():
     def seconds():
         begin = spent()
         subprocess.run(
-            [sys.executable, "-m", "vssl_nb.cli", "--help"],
+            [sys.executable, "-m", "vssl_nb.app.cli", "--help"],
             stdout=subprocess.DEVNULL,
             check=True,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -77,7 +77,7 @@ def test_the_first_words_come_after_a_second():
     "Of a command that works longer and prints nothing; not where it was asked to be quiet."
     program = """
 import sys, time
-from vssl_nb import cli
+from vssl_nb.app import cli
 cli.run_command = lambda args: time.sleep(float(args[1]))
 for words in (['toy', '.2'], ['toy', '1.2', '--quiet'], ['toy', '1.2'], ['--help', '0']):
     sys.argv[1:] = words

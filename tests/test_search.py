@@ -312,7 +312,7 @@ def test_answers_are_those_of_scikit_learn(place):
 
 def test_a_known_query_needs_no_pytorch(place):
     code = (
-        "import sys; from vssl_nb.cli import main; "
+        "import sys; from vssl_nb.app.cli import main; "
         f'assert main(["search", {names(place)[3]!r}, "--data", "my videos"])==0; '
         'assert "torch" not in sys.modules; print("none")'
     )
@@ -395,7 +395,7 @@ def test_killed_while_indexing(own):
     "The index holds what was encoded so far, and becomes the one that an unbroken call makes."
     slow = own / "slow.py"
     slow.write_text(
-        "import sys, time; from vssl_nb import cli; from vssl_nb.measure import features\n"
+        "import sys, time; from vssl_nb.app import cli; from vssl_nb.measure import features\n"
         "features.SAVE_SECONDS = .1; real = features.mean_of_clips\n"
         "def mean(*a): time.sleep(.2); return real(*a)\n"
         "features.mean_of_clips = mean; sys.exit(cli.main(sys.argv[1:]))\n"

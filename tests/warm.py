@@ -223,7 +223,7 @@ class Command:
 
     def wait(
         self,
-        timeout=120,
+        timeout=300,
     ) -> int:  # exit code
         until, pause = time.monotonic() + timeout, 0.005
         while self.poll() is None:
@@ -233,7 +233,7 @@ class Command:
             pause = min(1.2 * pause, 0.05)
         return self.returncode
 
-    def communicate(self, timeout=120) -> tuple[str, str]:
+    def communicate(self, timeout=300) -> tuple[str, str]:
         self.wait(timeout)
         return self.stdout, self.stderr
 
@@ -251,7 +251,7 @@ class Command:
         "Kill this process and those that it has started; return when all are gone."
         os.killpg(self.pid, signal.SIGKILL)
         self.wait()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while time.monotonic() < until:
             try:
                 os.killpg(self.pid, 0)
