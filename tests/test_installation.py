@@ -1,6 +1,4 @@
-"""What one feature alone needs is an extra: without it the library is imported, trains and evaluates, and the
-feature says what to install.
-"""
+"""What `pip install .` brings trains and evaluates; a feature that takes more says what to install."""
 
 import json
 import os
@@ -11,8 +9,6 @@ from configparser import ConfigParser
 
 import pytest
 from house import ROOT
-
-from vssl_nb.extras import MissingPackage, require
 
 SETTINGS = ConfigParser(delimiters=["="])
 SETTINGS.read(ROOT / "settings.ini", encoding="utf-8")
@@ -155,9 +151,3 @@ def test_every_extra_that_is_asked_for_exists():
     for package, extra in asked:
         top = package.partition(".")[0]
         assert top in {MODULES.get(d, d) for d in EXTRAS[extra]}, (package, extra)
-
-
-def test_a_package_that_is_there_is_returned():
-    assert require("json", "lmdb") is json
-    with pytest.raises(MissingPackage, match=r"no_such_package.*vssl_nb\[lmdb\]"):
-        require("no_such_package.part", "lmdb")
