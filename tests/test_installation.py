@@ -1,4 +1,4 @@
-"""What `pip install .` brings trains and evaluates; a feature that takes more says what to install."""
+"What `pip install .` brings trains and evaluates; what takes more says what to install."
 
 import json
 import os

@@ -1,9 +1,11 @@
 """Commands in processes of their own that begin at once.
 
-A process that has imported the library once forks for every command: 0.1 s and not 3 s. Each command gets its
-session, folder, environment and files for its output, as from a terminal. What a library reads while it is
-imported (OMP_NUM_THREADS) is that of the tests; tests of imports themselves start a fresh Python.
-So do the forkservers of `multiprocessing`: a process that has done nothing yet becomes one."""
+A process that has imported the library once forks for every command: 0.1 s and not 3 s. Each
+command gets its session, folder, environment and files for its output, as from a terminal. What a
+library reads while it is imported (OMP_NUM_THREADS) is that of the tests; tests of imports
+themselves start a fresh Python. So do the forkservers of `multiprocessing`: a process that has
+done nothing yet becomes one.
+"""
 
 import atexit
 import gc
