@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 BIN   := .venv/bin
 READY := .venv/.ready
+PROCESSES ?= 4
 TEST_ENV := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
 
 .PHONY: demo test check lab test-lab pages readme site mutants gpu help
@@ -28,8 +29,10 @@ demo: $(READY)
 check: $(READY)
 	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py
 
-test: $(READY) # three processes for two cores: now and then one waits for what it has killed or started
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 20 tests
+# more processes than cores: some wait for what they have killed or started
+test: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses $(PROCESSES) \
+		--dist loadfile --no-loadscope-reorder --durations 20 tests
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	@$(BIN)/jupyter trust nbs/*.ipynb nbs/*/*.ipynb >/dev/null # sliders move before a cell has run
