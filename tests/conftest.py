@@ -71,6 +71,12 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    "What a process has used is known when it has ended."
+    if "warm" in sys.modules:
+        sys.modules["warm"].stop()
+
+
 def pytest_terminal_summary(terminalreporter, config):
     "Time of processors, which is the same beside other work; workers report to the first process."
     if hasattr(config, "workerinput"):

@@ -190,8 +190,16 @@ def server() -> subprocess.Popen:
         text=True,
         env=env,
     )
-    atexit.register(process.communicate)  # the end of its input ends it
+    atexit.register(stop)
     return process
+
+
+def stop() -> None:
+    "End the server, if there is one: the end of its input ends it."
+    if server.cache_info().currsize:
+        process = server()
+        server.cache_clear()
+        process.communicate()
 
 
 def tell(*words):
