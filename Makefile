@@ -2,13 +2,14 @@
 SHELL := /bin/bash
 BIN   := .venv/bin
 READY := .venv/.ready
+PROCESSES ?= 4
 TEST_ENV := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 JUPYTER_PLATFORM_DIRS=1 PYTHONWARNINGS=ignore::DeprecationWarning
 
 .PHONY: demo test check lab test-lab pages readme site mutants gpu help
 help:
 	@echo 'make demo    write toy videos, co-train two views, retrieve, and print one table (runs/demo/report.html)'
 	@echo 'make test    everything that checks the project'
-	@echo 'make check   the quick part of it: clean, exported, README, import order, ruff, types, size of outputs'
+	@echo 'make check   the quick part of it: formatted, clean, exported, README, import order, ruff, types, size of outputs'
 	@echo 'make lab     open the notebooks in JupyterLab, at their start page'
 	@echo 'make test-lab run every page in JupyterLab and a headless Chromium, and move its widgets (_lab/ has pictures)'
 	@echo 'make pages   execute all notebooks and store their outputs'
@@ -28,8 +29,10 @@ demo: $(READY)
 check: $(READY)
 	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py
 
-test: $(READY) # three processes for two cores: now and then one waits for what it has killed or started
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 20 tests
+# more processes than cores: some wait for what they have killed or started
+test: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses $(PROCESSES) \
+		--dist loadfile --no-loadscope-reorder --durations 20 tests
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	@$(BIN)/jupyter trust nbs/*.ipynb nbs/*/*.ipynb >/dev/null # sliders move before a cell has run

@@ -1,6 +1,7 @@
 "The package, as settings.ini describes it."
 
 from configparser import ConfigParser
+from itertools import chain
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -9,6 +10,9 @@ here = Path(__file__).parent
 config = ConfigParser(delimiters=["="])
 config.read(here / "settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
+# packages of one feature each; whoever works on the project takes them all
+extras = {name: cfg[f"{name}_requirements"].split() for name in cfg["extras"].split()}
+extras["dev"] = sorted({*cfg["dev_requirements"].split(), *chain(*extras.values())})
 
 setup(
     name=cfg["lib_name"],
@@ -24,7 +28,7 @@ setup(
     package_data={"": ["py.typed", "*.csv", "*.html", "*.md"]},
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
-    extras_require={name: cfg[f"{name}_requirements"].split() for name in ("dev", "hf", "timm")},
+    extras_require=extras,
     entry_points={
         "console_scripts": cfg["console_scripts"].split(),
         "nbdev": [f"{cfg['lib_name']}={cfg['lib_name']}._modidx:d"],

@@ -1,8 +1,9 @@
-"""The course site: notebooks with their stored outputs, and the API, made by Sphinx (conf.py) into `_docs/`.
+"""The course site in `_docs/`: notebooks with their stored outputs, and the API, made by Sphinx.
 
     python docs/make_site.py [nbs/lessons/04_losses.ipynb …]
 
-If pages are named, only these are made; of the others, the titles and headings.
+If pages are named, only these are made; of the others, the titles and headings. conf.py says how
+Sphinx shows them.
 """
 
 import ast
@@ -110,49 +111,70 @@ def cell(text: str) -> dict:
     return {"cell_type": "markdown", "metadata": {}, "source": text}
 
 
+HEADING = re.compile(r"^#+ .*|^\(\S+\)=$", re.M)
+MAGIC = re.compile(r"^[%!].*", re.M)
+
+
+def fold_prompt(code: str) -> str:
+    "What stands on the bar over code that is folded: the names that it defines."
+    names = [name for name in definitions(MAGIC.sub("", code)) if name.isidentifier()]
+    if not names:
+        return "Code"
+    return f"Code: {shorten(', '.join(names), 70, placeholder=' …')}"
+
+
+def shown_code(c: dict, module: str | None) -> dict | None:
+    "A cell of code with what MyST-NB is to do with it; None where the site does not have it."
+    source = c["source"]
+    code = DIRECTIVE.sub("", source)
+    if "hide" in DIRECTIVE.findall(source) or not (code.strip() or c["outputs"]):
+        return None
+    tags = []
+    if SILENT.search(source):
+        tags = ["remove-input"]
+    elif FOLD.search(source):
+        prompt = fold_prompt(code)
+        tags = ["hide-input"]
+        c["metadata"]["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
+    if module:
+        tags = ["export", *(tag for tag in tags if tag == "hide-input")]
+    if tags:
+        c["metadata"]["tags"] = tags
+    return c | {"source": code.strip("\n")}
+
+
+def labels(module: str, code: str) -> str:
+    "Anchors for what a cell of code adds to the public names of its module."
+    names = public(module)
+    lines = []
+    for name, node in definitions(code).items():
+        if name in names:
+            lines.append(f"({label(module, name, node)})=")
+    return "\n".join(lines)
+
+
 def page(path: Path, whole: bool, files: set[Path]) -> str:
     "A notebook as the site shows it: without what is hidden, and with a name for every definition."
     made: list[dict] = []
     here = list(exports(path))  # the modules it makes, its own first
-    names = {module: public(module) for module in here}
     for c in cells(path):
         c.pop("id", None)
         if c["cell_type"] == "markdown":
             text = markdown(path, c["source"], files)
             if not whole:
-                text = "\n\n".join(re.findall(r"^#+ .*|^\(\S+\)=$", FENCE.sub("", text), re.M))
+                text = "\n\n".join(HEADING.findall(FENCE.sub("", text)))
             made.append(cell(text))
             continue
-        kinds = DIRECTIVE.findall(c["source"])
-        code = DIRECTIVE.sub("", c["source"])
-        if "hide" in kinds or not (code.strip() or c["outputs"]):
+        exported = EXPORT.match(c["source"])
+        module = exported[1] or here[0] if exported else None
+        shown = shown_code(c, module)
+        if shown is None:
             continue
-        if SILENT.search(c["source"]):
-            c["metadata"]["tags"] = ["remove-input"]
-        folded = ["hide-input"] if FOLD.search(c["source"]) else []  # myst_nb's name
-        if folded:
-            defined = [
-                name for name in definitions(re.sub(r"^[%!].*", "", code)) if name.isidentifier()
-            ]
-            words = (
-                f"Code: {shorten(', '.join(defined), 70, placeholder=' …')}" if defined else "Code"
-            )
-            c["metadata"] |= {
-                "tags": folded,
-                "mystnb": {f"code_prompt_{w}": words for w in ("show", "hide")},
-            }
-        if m := EXPORT.match(c["source"]):
-            c["metadata"]["tags"] = ["export", *folded]
-            module = m[1] or here[0]
-            labels = [
-                f"({label(module, name, node)})="
-                for name, node in definitions(code).items()
-                if name in names[module]
-            ]
-            if labels:
-                made.append(cell("\n".join(labels)))
+        anchors = labels(module, shown["source"]) if module else ""
+        if anchors:
+            made.append(cell(anchors))
         if whole:
-            made.append(c | {"source": code.strip("\n")})
+            made.append(shown)
     if here and whole:
         made.insert(1, cell("API: " + ", ".join(f"[](/api/{module}.rst)" for module in here)))
     if not whole:
@@ -206,7 +228,7 @@ def api(module: str, pages: list[Path]) -> str:
     taught: dict[str, str] = {}  # name -> label
     for path in pages:
         parts.insert(2, f"Page: :doc:`{title(path)} </{place(path).with_suffix('')}>`")
-        here = definitions("\n".join(re.sub(r"^[%!].*", "", c) for c in exports(path)[module]))
+        here = definitions("\n".join(MAGIC.sub("", c) for c in exports(path)[module]))
         taught |= {n: label(module, n, node) for n, node in here.items()}
     for defined, node in public(module).items():
         if isinstance(node, ast.FunctionDef):

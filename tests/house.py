@@ -4,17 +4,18 @@ python tests/house.py readme
 python tests/house.py pages [nbs/lessons/04_losses.ipynb …]
 python tests/house.py fold [nbs/lessons/04_losses.ipynb …]
 python tests/house.py typed [nbs/lessons/04_losses.ipynb …]
-python tests/house.py length [nbs/lessons/04_losses.ipynb …]
 """
 
+import argparse
 import ast
 import hashlib
+import io
 import json
 import os
 import re
-import sys
 import tempfile
 import time
+from base64 import b64decode, b64encode
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,8 +27,7 @@ STORED = ROOT / "results" / "pages.json"
 SKIPPED = re.compile(r"^\s*#\|\s*(eval:\s*false|cuda|slow|data)", re.M)
 # docs/conf.py and nbs/fold.html fold the same ones
 FOLDS = re.compile(r"#{2,6} (checks|answers?)\b", re.I)
-# `hide`: not on the site; `echo: false`: its output alone; `fold`: code to click on, exported code,
-# too
+# `hide`: not on the site; `echo: false`: its output alone; `fold`: code to click on
 HIDDEN = re.compile(r"(?:#\|.*\n)*?#\|\s*(hide\b|echo:\s*false\b|fold\b)")
 # JupyterLab's names; settings.ini makes nbdev_clean keep them
 COLLAPSED = "jp-MarkdownHeadingCollapsed"
@@ -50,14 +50,16 @@ def sections() -> dict[str, list[Path]]:
     entries = listed["website"]["sidebar"]["contents"]
     pages = {"": [NBS / entry for entry in entries if isinstance(entry, str)]}
     for entry in entries:
-        if not isinstance(entry, dict):
-            continue
-        contents = entry["contents"]  # names of files, or a pattern
-        one = isinstance(contents, str)
-        pages[entry["section"]] = (
-            sorted(NBS.glob(contents)) if one else [NBS / name for name in contents]
-        )
+        if isinstance(entry, dict):
+            pages[entry["section"]] = files_of(entry["contents"])
     return pages
+
+
+def files_of(contents: str | list[str]) -> list[Path]:
+    "The pages of a section, which sidebar.yml gives as a pattern or as a list of names."
+    if isinstance(contents, str):
+        return sorted(NBS.glob(contents))
+    return [NBS / name for name in contents]
 
 
 def name_of(page: Path) -> str:
@@ -83,19 +85,24 @@ def cells(path: Path) -> list[dict]:
     return [c | {"source": "".join(c["source"])} for c in read]
 
 
+DEFAULT = re.compile(r"#\|\s*default_exp\s+(\S+)")
 EXPORT = re.compile(r"#\|\s*exports?\b[ \t]*([\w.]*)")
 
 
 def exports(page: Path) -> dict[str, list[str]]:
     "The exported cells of a page, by the module they become; most pages make one module."
-    default, made = "", {}
-    for c in cells(page):
-        if c["cell_type"] != "code":
+    default = ""
+    made: dict[str, list[str]] = {}
+    for cell in cells(page):
+        if cell["cell_type"] != "code":
             continue
-        if m := re.match(r"#\|\s*default_exp\s+(\S+)", c["source"]):
-            default = m[1]
-        if m := EXPORT.match(c["source"]):
-            made.setdefault(m[1] or default, []).append(c["source"])
+        source = cell["source"]
+        named = DEFAULT.match(source)
+        if named:
+            default = named[1]
+        exported = EXPORT.match(source)
+        if exported:
+            made.setdefault(exported[1] or default, []).append(source)
     return made
 
 
@@ -121,31 +128,38 @@ def closes(cell: dict) -> bool:
     return cell["cell_type"] == "code" and bool(HIDDEN.match("".join(cell["source"])))
 
 
-def section(found: list[dict], at: int) -> list[dict]:
+def section(page: list[dict], at: int) -> list[dict]:
     "The cells below the heading in cell `at`, up to the next heading of its level or above."
-    level = len(found[at]["source"]) - len(found[at]["source"].lstrip("#"))
-    below = found[at + 1 :]
+    heading = page[at]["source"]
+    level = len(heading) - len(heading.lstrip("#"))
+    next_heading = re.compile(r"#{1,%d} " % level)
+    below = page[at + 1 :]
     for i, cell in enumerate(below):
-        if cell["cell_type"] == "markdown" and re.match(r"#{1,%d} " % level, cell["source"]):
+        if cell["cell_type"] == "markdown" and next_heading.match(cell["source"]):
             return below[:i]
     return below
 
 
-def unfolded(found: list[dict]) -> list[dict]:
+def folded(page: list[dict]) -> list[dict]:
+    "The cells of sections that are folded: checks and answers."
+    return [below for i, cell in enumerate(page) if folds(cell) for below in section(page, i)]
+
+
+def unfolded(page: list[dict]) -> list[dict]:
     "The cells that a reader sees without opening a section."
-    hidden = {id(b) for i, c in enumerate(found) if folds(c) for b in section(found, i)}
-    return [c for c in found if id(c) not in hidden and not closes(c)]
+    hidden = {id(cell) for cell in folded(page)}
+    return [cell for cell in page if id(cell) not in hidden and not closes(cell)]
 
 
-def length(path: Path) -> tuple[int, int]:
-    """How long a page is for a reader who opens nothing: words of text, and lines of code. Exported code
-    counts, what is folded or closed does not."""
-    seen = unfolded(cells(path))
-    words = sum(len(c["source"].split()) for c in seen if c["cell_type"] == "markdown")
-    code = "\n".join(c["source"] for c in seen if c["cell_type"] == "code")
-    return words, sum(
-        bool(line.strip()) and not line.startswith("#|") for line in code.splitlines()
-    )
+def shown_texts(page: list[dict]) -> list[str]:
+    "What the stored outputs of a page say: printed text and every form of a value that is text."
+    texts = []
+    for cell in page:
+        for output in cell.get("outputs", []):
+            texts.append("".join(output.get("text", "")))
+            data = output.get("data", {})
+            texts += ["".join(data[kind]) for kind in data if kind.startswith("text/")]
+    return texts
 
 
 NUMBER = r"(?<![\w.@#-])\d+(?:,\d{3})*(?:\.\d+)?"
@@ -159,45 +173,41 @@ RESULT = re.compile(
         )
     )
 )
+COMPUTED = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+")
+PICTURE = re.compile(r"[\w+/=]{200,}")  # of a slider, in a text
+
+
+def is_computed(number: str, known: list[float]) -> bool:
+    "Does one of these numbers round to the one in prose, as it is or in percent?"
+    digits = len(number.partition(".")[2])
+    value = float(number.replace(",", ""))
+    rounded = (round(k * scale, digits) for k in known for scale in (1, 100))
+    return any(abs(r - value) < 1e-9 for r in rounded)
 
 
 def typed_numbers(path: Path) -> list[str]:
-    """Results in prose (next to R@, %, points, loss) that nothing on the page computes and no link gives
-    a source: they go stale. A number is computed if an output or a cell of code has one that rounds to it."""
-    found = cells(path)
-    code = [c for c in found if c["cell_type"] == "code"]
-    shown = [o for c in code for o in c.get("outputs", [])]
-    said = [str(o.get("text", "")) for o in shown]
-    said += [
-        str(data)
-        for o in shown
-        for kind, data in o.get("data", {}).items()
-        if kind.startswith("text/")
-    ]
-    said = [re.sub(r"[\w+/=]{200,}", "", text) for text in said]  # pictures of a slider
-    numbers = re.findall(
-        r"\d+(?:,\d{3})*(?:\.\d+)?|\.\d+", "\n".join([c["source"] for c in code] + said)
-    )
-    known = [float(n.replace(",", "")) for n in numbers]
+    """Results in prose (next to R@, %, points, loss) that nothing on the page computes and no link
+    gives a source: they go stale.
 
-    def computed(number: str) -> bool:
-        digits, value = len(number.partition(".")[2]), float(number.replace(",", ""))
-        return any(
-            abs(round(k * scale, digits) - value) < 1e-9 for k in known for scale in (1, 100)
-        )
-
-    prose = [
-        b
-        for c in unfolded(found)
-        if c["cell_type"] == "markdown"
-        for b in c["source"].split("\n\n")
-    ]
-    hits = [(block, m) for block in prose if "](" not in block for m in RESULT.finditer(block)]
-    return [
-        block[max(0, m.start() - 40) : m.end() + 20]
-        for block, m in hits
-        if not computed(next(g for g in m.groups() if g))
-    ]
+    A number is computed if an output or a cell of code has one that rounds to it.
+    """
+    page = cells(path)
+    code = [cell for cell in page if cell["cell_type"] == "code"]
+    texts = [cell["source"] for cell in code]
+    texts += [PICTURE.sub("", text) for text in shown_texts(code)]
+    known = [float(n.replace(",", "")) for n in COMPUTED.findall("\n".join(texts))]
+    typed = []
+    for cell in unfolded(page):
+        if cell["cell_type"] != "markdown":
+            continue
+        for block in cell["source"].split("\n\n"):
+            if "](" in block:  # a link gives the source
+                continue
+            for m in RESULT.finditer(block):
+                number = next(group for group in m.groups() if group)
+                if not is_computed(number, known):
+                    typed.append(block[max(0, m.start() - 40) : m.end() + 20])
+    return typed
 
 
 def fold(path: Path) -> None:
@@ -232,51 +242,60 @@ IMPORT = re.compile(r"^[ \t]*(?:from|import) vssl_nb\b.*\n?", re.M)
 OBJECT = re.compile(r"\bvssl_nb(?:\.\w+)*(?=[.:]\w)")
 
 
+def bare(node: ast.AST) -> None:
+    "Take away what computes nothing: docstring, annotations, imports of the library."
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+        node.body = node.body[1:]
+    if isinstance(node, ast.FunctionDef):
+        node.returns = None
+    if isinstance(node, ast.arg):
+        node.annotation = None
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        node.value = OBJECT.sub("vssl_nb", IMPORT.sub("", node.value))
+    for block in ("body", "orelse", "finalbody"):
+        statements = getattr(node, block, None)
+        if isinstance(statements, list):
+            setattr(node, block, [n for n in statements if not from_library(n)])
+
+
 def meaning(source: str) -> list[str]:
-    """The statements of Python code without comments, layout, docstrings, annotations of functions and
-    imports from the library, and whether the cell shows its last value; other code as it is."""
+    """The statements of Python code without comments, layout, docstrings, annotations of functions
+    and imports from the library, and whether the cell shows its last value; other code as it is.
+    """
     try:
         tree = ast.parse(source)
     except SyntaxError:
         return [IMPORT.sub("", source)]
     for node in ast.walk(tree):
-        if (
-            isinstance(node, (ast.FunctionDef, ast.ClassDef))
-            and ast.get_docstring(node) is not None
-        ):
-            node.body = node.body[1:]
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-        if isinstance(node, ast.arg):
-            node.annotation = None
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            node.value = OBJECT.sub("vssl_nb", IMPORT.sub("", node.value))
-        for block in "body", "orelse", "finalbody":
-            statements = getattr(node, block, None)
-            if not isinstance(statements, list):
-                continue
-            setattr(node, block, [n for n in statements if not from_library(n)])
-    shows = bool(tree.body) and isinstance(tree.body[-1], ast.Expr)
-    return [ast.dump(node) for node in tree.body] + ["shown"] * shows
+        bare(node)
+    statements = [ast.dump(node) for node in tree.body]
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        statements.append("shown")
+    return statements
 
 
 def code_of(path: Path) -> str:
-    """A digest of the code above the checks: where it changes, the stored outputs no longer belong to it.
-    How statements are spread over cells is no part of it, unless a cell shows its last value."""
+    """A digest of the code above the checks: where it changes, the stored outputs no longer belong
+    to it.
+
+    How statements are spread over cells is no part of it, unless a cell shows its last value.
+    """
     page = cells(path)
-    checks = {id(b) for i, c in enumerate(page) if folds(c) for b in section(page, i)}
-    code = [
-        part
-        for c in page
-        if c["cell_type"] == "code" and id(c) not in checks and not SKIPPED.search(c["source"])
-        for part in meaning(c["source"])
-    ]
-    return hashlib.sha256("\n".join(code).encode()).hexdigest()[:16]
+    checks = {id(cell) for cell in folded(page)}
+    statements = []
+    for cell in page:
+        if cell["cell_type"] != "code" or id(cell) in checks or SKIPPED.search(cell["source"]):
+            continue
+        statements += meaning(cell["source"])
+    return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:16]
 
 
 def execute(path: Path) -> None:
-    """Run a notebook as a reader would and store what it shows, with which code, and how long it took.
-    Progress bars and widgets are not stored."""
+    """Run a notebook as a reader would and store what it shows, with which code, and how long it
+    took.
+
+    Progress bars and widgets are not stored.
+    """
     import nbformat
     from nbclient import NotebookClient
     from nbdev.clean import clean_nb
@@ -318,22 +337,17 @@ def remember(path: Path, seconds: float) -> None:
         "code": code_of(path),
         "seconds": round(seconds, 1),
         "date": time.strftime("%Y-%m-%d"),
-        "where": f"{os.cpu_count()} cores, Python {platform.python_version()}, torch "
-        f"{torch.__version__}",
+        "where": f"{os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"torch {torch.__version__}",
     }
-    there = {name_of(p) for p in notebooks()}
-    pages = {k: v for k, v in stored().items() if k in there} | {name_of(path): now}
-    STORED.write_text(
-        json.dumps(
-            {
-                "what": "tests/house.py pages: the outputs that the pages keep",
-                "pages": dict(sorted(pages.items())),
-            },
-            indent=1,
-        )
-        + "\n",
-        encoding="utf-8",
-    )
+    names = {name_of(page) for page in notebooks()}
+    pages = {name: about for name, about in stored().items() if name in names}
+    pages[name_of(path)] = now
+    whole = {
+        "what": "tests/house.py pages: the outputs that the pages keep",
+        "pages": dict(sorted(pages.items())),
+    }
+    STORED.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 def keep(output: dict) -> bool:
@@ -362,82 +376,94 @@ PLACE = re.compile(
 
 def places(path: Path) -> list[str]:
     "Folders of some machine in the stored outputs of a page."
-    shown = [o for c in cells(path) for o in c.get("outputs", [])]
-    said = [o.get("text", "") for o in shown]
-    said += [
-        data for o in shown for kind, data in o.get("data", {}).items() if kind.startswith("text/")
-    ]
-    return PLACE.findall("\n".join("".join(text) for text in said))
+    return PLACE.findall("\n".join(shown_texts(cells(path))))
+
+
+def at_most(picture, width: int):
+    "A picture of Pillow, smaller where it is wider than this."
+    from PIL import Image
+
+    if picture.width <= width:
+        return picture
+    height = round(picture.height * width / picture.width)
+    return picture.resize((width, height), Image.Resampling.LANCZOS)
+
+
+def is_chart(picture) -> bool:
+    "A tall chart is mostly paper and full of small letters; a strip of frames is a photograph."
+    paper = sum(picture.convert("L").histogram()[250:])
+    return picture.height > 900 and paper > 0.6 * picture.width * picture.height
+
+
+def as_png(picture) -> bytes:
+    "64 colours."
+    file = io.BytesIO()
+    picture.quantize(64, kmeans=3).save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def as_jpeg(picture) -> bytes:
+    "As good as 20 KB allow."
+    for width, quality in ((560, 65), (560, 50), (440, 50), (440, 32), (340, 40)):
+        file = io.BytesIO()
+        at_most(picture, width).save(file, "JPEG", quality=quality, optimize=True)
+        if file.tell() < 20_000:
+            break
+    return file.getvalue()
+
+
+def compress(png: bytes) -> tuple[str, bytes]:
+    "The kind and the bytes of a picture that stands still, in few bytes."
+    from PIL import Image
+
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    picture.info.clear()  # of what the RGB picture no longer has
+    chart = is_chart(picture)
+    if len(png) > 30_000:
+        picture = at_most(picture, 760 if chart else 560)
+    drawn = as_png(picture)
+    photo = as_jpeg(picture)
+    limit = 80_000 if chart else max(20_000, len(photo))
+    if len(drawn) < limit:
+        return "png", min(drawn, png, key=len)
+    return "jpeg", photo
 
 
 def small(output: dict) -> dict:
     "An output without what is different in every run, and pictures in few bytes."
-    from io import BytesIO
-    from base64 import b64decode, b64encode
-    from PIL import Image
-
     if "text" in output:
         output["text"] = without_places(output["text"])
-    for kind, data in output.get("data", {}).items():
-        if kind.startswith("text/") and isinstance(data, str):
-            output["data"][kind] = without_places(data)
-
-    def at_most(picture, width):
-        if picture.width <= width:
-            return picture
-        return picture.resize(
-            (width, round(picture.height * width / picture.width)), Image.Resampling.LANCZOS
-        )
-
-    if "image/png" in output.get("data", {}):
-        output["data"].pop("image/jpeg", None)  # Pillow offers both
-        raw = b64decode(output["data"].pop("image/png"))
-        if moves(raw):  # `show.Loop` has made it small
-            output["data"]["image/png"] = b64encode(raw).decode()
-            return output
-        picture = Image.open(BytesIO(raw)).convert("RGB")
-        picture.info.clear()  # of what the RGB picture no longer has
-        # a tall chart is mostly paper and full of small letters; a strip of video frames is a
-        # photograph
-        chart = (
-            picture.height > 900
-            and sum(picture.convert("L").histogram()[250:]) > 0.6 * picture.width * picture.height
-        )
-        if len(raw) > 30_000:
-            picture = at_most(picture, 760 if chart else 560)
-        few = BytesIO()
-        picture.quantize(64, kmeans=3).save(few, "PNG", optimize=True)
-        # as good as 20 KB allow
-        for width, quality in ((560, 65), (560, 50), (440, 50), (440, 32), (340, 40)):
-            photo = BytesIO()
-            at_most(picture, width).save(photo, "JPEG", quality=quality, optimize=True)
-            if len(photo.getvalue()) < 20_000:
-                break
-        png, jpeg = few.getvalue(), photo.getvalue()
-        most = 80_000 if chart else max(20_000, len(jpeg))
-        kind, best = ("png", min(png, raw, key=len)) if len(png) < most else ("jpeg", jpeg)
-        output["data"][f"image/{kind}"] = b64encode(best).decode()
+    data = output.get("data", {})
+    for kind, value in data.items():
+        if kind.startswith("text/") and isinstance(value, str):
+            data[kind] = without_places(value)
+    if "image/png" not in data:
+        return output
+    data.pop("image/jpeg", None)  # Pillow offers both
+    png = b64decode(data.pop("image/png"))
+    # `show.Loop` has made small what moves
+    kind, picture = ("png", png) if moves(png) else compress(png)
+    data[f"image/{kind}"] = b64encode(picture).decode()
     return output
 
 
 def main() -> None:
-    what, *paths = sys.argv[1:] or [""]
-    if what == "readme":
+    ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ask.add_argument("work", choices=("readme", "pages", "fold", "typed"))
+    ask.add_argument("pages", nargs="*", type=Path, help="notebooks; none: all")
+    asked = ask.parse_args()
+    if asked.work == "readme":
         (ROOT / "README.md").write_text(readme(), encoding="utf-8")
-    elif what == "pages":
-        for path in [Path(p).resolve() for p in paths] or notebooks():
+        return
+    for path in [page.resolve() for page in asked.pages] or notebooks():
+        if asked.work == "pages":
             print(path.relative_to(ROOT), flush=True)
             execute(path)
-    elif what in ("fold", "typed", "length"):
-        for path in [Path(p).resolve() for p in paths] or notebooks():
-            if what == "fold":
-                fold(path)
-            elif what == "length":
-                print(name_of(path), *length(path))
-            else:
-                print("\n".join(f"{path.name}: {hit!r}" for hit in typed_numbers(path)))
-    else:
-        sys.exit(__doc__)
+        elif asked.work == "fold":
+            fold(path)
+        else:
+            for hit in typed_numbers(path):
+                print(f"{path.name}: {hit!r}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Every page as a reader meets it: a JupyterLab and a browser that runs all cells and moves all widgets.
+"""Every page as a reader meets it, in JupyterLab: a browser runs all cells and moves all widgets.
 
     python tests/lab.py [--reader] [--jobs 2] [nbs/lessons/04_losses.ipynb …]
 
-The pages are copied first, so that nothing gets dirty. One line a page, its problems below it, and a
-screenshot from top to bottom in `_lab/`. A problem is an error, a message in the browser's console, a picture
-that is blank or missing, maths that stayed text, a page wider than its panel, a link that leads nowhere, or a
-widget that does nothing or takes over 3 seconds; a line with "note" is none.
+The pages are copied first, so that nothing gets dirty. One line a page, its problems below it, and
+a screenshot from top to bottom in `_lab/`. A problem is an error, a message in the browser's
+console, a picture that is blank or missing, maths that stayed text, a page wider than its panel, a
+link that leads nowhere, or a widget that does nothing or takes over 3 seconds; a line with "note"
+is none.
 """
 
 import argparse
@@ -41,8 +42,7 @@ SETTINGS = {
     "notebook-extension/tracker": {"kernelShutdown": True, "windowingMode": "none"},
 }
 # JupyterLab looks for `#place` before the pictures of a page that it opens are there: a reader who
-# clicks
-# again gets there
+# clicks again gets there
 CLICKS, AGAIN = 3, "reached only when clicked again: "
 # messages of JupyterLab about itself, and why they say nothing about a page
 ALLOWED: dict[str, str] = {}
@@ -115,6 +115,45 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+FOLDERS = (
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "JUPYTERLAB_SETTINGS_DIR",
+    "JUPYTERLAB_WORKSPACES_DIR",
+    "IPYTHONDIR",
+)
+
+
+def environment(there: Path, reader: bool, copies: int) -> dict[str, str]:
+    "What JupyterLab and its kernels see: nothing of the settings of whoever runs this."
+    env = os.environ | {name: str(there / name) for name in FOLDERS}
+    # kernels beside each other share the cores: threads that spin for a core cost several times
+    # the work
+    env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // copies)))
+    env.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    env.pop("IN_TEST", None)
+    if not reader:
+        env["IN_TEST"] = "1"
+    return env
+
+
+def lab_command(there: Path, port: int) -> list[str]:
+    return [
+        str(Path(sys.executable).with_name("jupyter")),
+        "lab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        "--IdentityProvider.token=",
+        f"--ServerApp.root_dir={there / 'root'}",
+        "--expose-app-in-browser",
+        f"--LabApp.default_url={start_page().replace('/tree/', '/tree/0/')}",
+    ]
+
+
 @contextmanager
 def jupyter(root: Path, reader: bool, copies: int):
     "A JupyterLab of its own over copies of `root`: its address."
@@ -122,42 +161,20 @@ def jupyter(root: Path, reader: bool, copies: int):
         there = Path(temp)
         for n in range(copies):
             shutil.copytree(root, there / "root" / str(n), ignore=made)
+        settings = there / "JUPYTERLAB_SETTINGS_DIR" / "@jupyterlab"
         for name, values in SETTINGS.items():
-            file = there / "JUPYTERLAB_SETTINGS_DIR" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            file = settings / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(values))
-        folders = (
-            "JUPYTER_CONFIG_DIR",
-            "JUPYTER_DATA_DIR",
-            "JUPYTER_RUNTIME_DIR",
-            "JUPYTERLAB_SETTINGS_DIR",
-            "JUPYTERLAB_WORKSPACES_DIR",
-            "IPYTHONDIR",
-        )
-        env = os.environ | {name: str(there / name) for name in folders}
-        # kernels beside each other share the cores: threads that spin for a core cost several times
-        # the work
-        env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // copies)))
-        env.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        env.pop("IN_TEST", None)
-        if not reader:
-            env["IN_TEST"] = "1"
-        port, log = free_port(), there / "log"
-        options = [
-            "--no-browser",
-            "--allow-root",
-            "--ip=127.0.0.1",
-            f"--port={port}",
-            "--ServerApp.port_retries=0",
-            "--IdentityProvider.token=",
-            f"--ServerApp.root_dir={there / 'root'}",
-            "--expose-app-in-browser",
-            f"--LabApp.default_url={start_page().replace('/tree/', '/tree/0/')}",
-        ]
-        command = [str(Path(sys.executable).with_name("jupyter")), "lab", *options]
+        port = free_port()
+        log = there / "log"
         with log.open("wb") as f:
             server = subprocess.Popen(
-                command, env=env, stdin=subprocess.DEVNULL, stdout=f, stderr=f
+                lab_command(there, port),
+                env=environment(there, reader, copies),
+                stdin=subprocess.DEVNULL,
+                stdout=f,
+                stderr=f,
             )
         try:
             address = f"http://127.0.0.1:{port}"
@@ -220,7 +237,8 @@ class Reader:
 
     def read(self, path: str) -> Page:
         "Open a page, do all that a reader can do there, and say what was wrong."
-        page, begun = Page(path), time.monotonic()
+        page = Page(path)
+        begun = time.monotonic()
         self.console.clear()
         try:
             if self.open(page):
@@ -230,9 +248,8 @@ class Reader:
                 self.inspect(page)
                 self.photograph(path)
         except Exception as e:  # such as a tab that crashed: of this page alone
-            page.problems.append(
-                f"the browser: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
-            )
+            lines = str(e).splitlines() or [type(e).__name__]
+            page.problems.append(f"the browser: {lines[0]}")
         page.problems += [f"console: {text}" for text in dict.fromkeys(self.console)]
         page.seconds = time.monotonic() - begun
         self.end_kernels()
@@ -273,41 +290,53 @@ class Reader:
     def move_widgets(self, page: Page) -> None:
         controls = self.js("controls()")
         page.notes += [f"{self.cell(i)}: {text}" for i, text in controls["text"]]
-        page.widgets, warm = len(controls["found"]), set()
-        for c in controls["found"]:
+        page.widgets = len(controls["found"])
+        warm: set[int] = set()  # cells that have drawn once, which takes longer
+        for control in controls["found"]:
             # another widget has replaced it
-            if self.js("value(v[0])", c["n"]) is None:
+            if self.js("value(v[0])", control["n"]) is None:
                 continue
-            took, changed, different, failed = [], False, False, {}
-            where = f"{self.cell(c['cell'])}: widget {c['label']!r}"
-            for action in self.actions(c):
-                result = self.move(c, action)
-                if result.get("late"):
-                    page.problems.append(f"{where} shows nothing for {LATE:.0f} s ({action})")
-                    return  # the kernel is still at it
-                if not result["changed"] and c["kind"] != "click":
-                    continue
-                changed = True
-                for text in result["errors"]:
-                    failed.setdefault(text, action)
-                if not result["redrawn"] and result["same"]:
-                    page.problems.append(f"{where} does nothing ({action})")
-                    break
-                different |= not result["same"]
-                if c["cell"] in warm:
-                    took.append(result["seconds"])
-                warm.add(c["cell"])
-            page.problems += [f"{where}, {action}: {text}" for text, action in failed.items()]
-            if not changed:
-                page.problems.append(f"{where} cannot be moved")
-            elif not different and not failed:
-                page.notes.append(f"{where} shows the same wherever it is")
-            slowest = max(took, default=0)
-            page.slowest = max(page.slowest, slowest)
-            if slowest > TOO_SLOW:
-                page.problems.append(f"{where} takes {slowest:.1f} s")
-            elif slowest > SLOW:
-                page.notes.append(f"{where} is slow, {slowest:.2f} s")
+            if not self.move_widget(page, control, warm):
+                return  # the kernel is still at it
+
+    def move_widget(self, page: Page, control: dict, warm: set[int]) -> bool:
+        "Move one widget everywhere, and say what was wrong. False: nothing more can be moved."
+        where = f"{self.cell(control['cell'])}: widget {control['label']!r}"
+        moved = different = False
+        seconds: list[float] = []
+        failed: dict[str, str] = {}  # error -> the first action that led to it
+        for action in self.actions(control):
+            result = self.move(control, action)
+            if result.get("late"):
+                page.problems.append(f"{where} shows nothing for {LATE:.0f} s ({action})")
+                return False
+            if not result["changed"] and control["kind"] != "click":
+                continue
+            moved = True
+            for text in result["errors"]:
+                failed.setdefault(text, action)
+            if not result["redrawn"] and result["same"]:
+                page.problems.append(f"{where} does nothing ({action})")
+                break
+            different |= not result["same"]
+            if control["cell"] in warm:
+                seconds.append(result["seconds"])
+            warm.add(control["cell"])
+        page.problems += [f"{where}, {action}: {text}" for text, action in failed.items()]
+        if not moved:
+            page.problems.append(f"{where} cannot be moved")
+        elif not different and not failed:
+            page.notes.append(f"{where} shows the same wherever it is")
+        self.judge_speed(page, where, max(seconds, default=0))
+        return True
+
+    @staticmethod
+    def judge_speed(page: Page, where: str, slowest: float) -> None:
+        page.slowest = max(page.slowest, slowest)
+        if slowest > TOO_SLOW:
+            page.problems.append(f"{where} takes {slowest:.1f} s")
+        elif slowest > SLOW:
+            page.notes.append(f"{where} is slow, {slowest:.2f} s")
 
     def actions(self, control: dict) -> list[str]:
         "Keys, or the options of a choice: one step and back, both ends, and back to where it was."
@@ -348,9 +377,11 @@ class Reader:
     def follow_links(self, page: Page) -> None:
         "Ask for every target; click on all but those that name a page alone, and on one of these."
         self.tab.evaluate("() => jupyterapp.commands.execute('notebook:expand-all-headings')")
-        found, opened, again = self.js("links()"), False, []
-        page.links = len(found)
-        for link in found:
+        links = self.js("links()")
+        page.links = len(links)
+        opened = False
+        again = []
+        for link in links:
             if not link["local"]:
                 continue
             target = link["path"], link["anchor"]
@@ -358,7 +389,8 @@ class Reader:
             if target not in self.known or plain and not opened:
                 self.known[target] = self.follow(link, click=not plain or not opened)
                 opened |= plain
-            if (wrong := self.known[target]).startswith(AGAIN):
+            wrong = self.known[target]
+            if wrong.startswith(AGAIN):
                 again.append(wrong.removeprefix(AGAIN))
             elif wrong:
                 page.problems.append(f"{self.cell(link['cell'])}: link {link['text']!r} {wrong}")
@@ -451,7 +483,8 @@ def work(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox"]
             )
             reader = Reader(browser, address, n, screens, patience)
-            if start and (wrong := reader.starts()):
+            wrong = reader.starts() if start else ""
+            if wrong:
                 done.put(Page("make lab", problems=[wrong]))
             while True:
                 done.put(reader.read(todo.get_nowait()))
@@ -482,27 +515,40 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that JupyterLab ends too
     root = asked.root.resolve()
     pages = [os.path.relpath((root / p).resolve(), root) for p in asked.pages] or pages_of(root)
-    if missing := [p for p in pages if not (root / p).is_file()]:
+    missing = [p for p in pages if not (root / p).is_file()]
+    if missing:
         print(f"There is no page {', '.join(missing)}.", file=sys.stderr)
         return 2
-    jobs, todo, done = min(asked.jobs, len(pages)), Queue(), Queue()
+    failed = passed = 0
+    for page in read_all(root, pages, asked):
+        print(page, flush=True)
+        if page.problems:
+            failed += 1
+        else:
+            passed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or passed < len(pages) else 0
+
+
+def read_all(root: Path, pages: list[str], asked: argparse.Namespace):
+    "Every page as it was read, several at a time, each by a browser of its own."
+    todo: Queue = Queue()
+    done: Queue = Queue()
     for page in pages:
         todo.put(page)
-    failed = passed = 0
+    jobs = min(asked.jobs, len(pages))
+    patience = 600.0 if asked.reader else 240.0
     with jupyter(root, asked.reader, jobs) as address:
-        patience = 600.0 if asked.reader else 240.0
         for n in range(jobs):
             first = n == 0 and (root / "nbs" / Path(start_page()).name).exists()
             given = (n, address, todo, done, asked.screens, patience, first)
             threading.Thread(target=work, args=given, daemon=True).start()
         while jobs:
-            if (page := done.get()) is None:
+            page = done.get()
+            if page is None:  # a browser has no page left
                 jobs -= 1
             else:
-                print(page, flush=True)
-                failed, passed = failed + bool(page.problems), passed + (not page.problems)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or passed < len(pages) else 0
+                yield page
 
 
 if __name__ == "__main__":

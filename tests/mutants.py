@@ -1,14 +1,15 @@
-"""Break every exported line of some notebooks, one mutation at a time, and see a test fail each time.
+"""Break every exported line of some notebooks, one mutation at a time: a test must fail each time.
 
     python tests/mutants.py                    # losses, memory, loop, run folder: `make mutants`
     python tests/mutants.py lessons/04_losses  # any pages
-    python tests/mutants.py library/loop --pytest tests/test_sudden_death.py # for those that the page misses
+    python tests/mutants.py library/loop --pytest tests/test_optimizers.py  # what the page misses
 
-A mutant is a copy of the notebook with one change in one exported statement: a statement deleted, a condition
-negated, an operator swapped, a constant raised by one, an argument dropped, a method call skipped.
-Docstrings, type hints, and the text of errors and messages are left alone. The copy's cells run in a forked
-child, in `nbs/`, until one fails: then the mutant is killed. Exit code 1 if one survives that is not listed
-in `EQUIVALENT` with a reason, or if an entry there is out of date."""
+A mutant is a copy of the notebook with one change in one exported statement: a statement deleted, a
+condition negated, an operator swapped, a constant raised by one, an argument dropped, a method call
+skipped. Docstrings, type hints, and the text of errors and messages are left alone. The copy's
+cells run in a forked child, in `nbs/`, until one fails: then the mutant is killed. Exit code 1 if
+one survives that is not listed in `EQUIVALENT` with a reason, or if an entry there is out of date.
+"""
 
 import os
 import sys
@@ -160,6 +161,37 @@ def changed(node, **fields):
     return new
 
 
+def of_constant(n):
+    "Replacements of a number, a text or a yes."
+    if isinstance(n.value, bool):
+        yield ast.Constant(not n.value)
+    elif isinstance(n.value, (int, float)):
+        yield ast.Constant(n.value + 1)
+    elif isinstance(n.value, str):
+        yield ast.Constant(n.value + "_")
+
+
+def is_value(owner, modules):
+    "May this, whose method is called, stand for the result? No module, no text, not super()."
+    if isinstance(owner, ast.Call):
+        return not (isinstance(owner.func, ast.Name) and owner.func.id == "super")
+    if isinstance(owner, ast.Name):
+        return owner.id not in modules
+    return owner is not None and not isinstance(owner, ast.Constant)
+
+
+def of_call(n, modules):
+    "A call with an argument less, and what the method would have been called of."
+    for i, k in enumerate(n.keywords):
+        if k.arg:
+            yield without(n, "keywords", i)
+    if len(n.args) > 1:
+        yield without(n, "args", len(n.args) - 1)
+    owner = n.func.value if isinstance(n.func, ast.Attribute) else None
+    if is_value(owner, modules):
+        yield owner
+
+
 def of_expression(n, modules):
     "Replacements of one expression."
     if isinstance(n, ast.Compare):
@@ -172,27 +204,9 @@ def of_expression(n, modules):
     elif isinstance(n, ast.IfExp):
         yield changed(n, test=negate(n.test))
     elif isinstance(n, ast.Constant):
-        if isinstance(n.value, bool):
-            yield ast.Constant(not n.value)
-        elif isinstance(n.value, (int, float)):
-            yield ast.Constant(n.value + 1)
-        elif isinstance(n.value, str):
-            yield ast.Constant(n.value + "_")
+        yield from of_constant(n)
     elif isinstance(n, ast.Call):
-        for i, k in enumerate(n.keywords):
-            if k.arg:
-                yield without(n, "keywords", i)
-        if len(n.args) > 1:
-            yield without(n, "args", len(n.args) - 1)
-        owner = n.func.value if isinstance(n.func, ast.Attribute) else None
-        if isinstance(owner, ast.Call):
-            skip = isinstance(owner.func, ast.Name) and owner.func.id == "super"
-        elif isinstance(owner, ast.Name):
-            skip = owner.id in modules
-        else:
-            skip = owner is None or isinstance(owner, ast.Constant)
-        if not skip:
-            yield owner  # the method is not called
+        yield from of_call(n, modules)
     elif isinstance(n, ast.comprehension):
         for i in range(len(n.ifs)):
             yield without(n, "ifs", i)
@@ -312,11 +326,9 @@ def around(line: str, place: int, width: int = 90) -> str:
     if len(line) <= width:
         return line
     start = max(0, min(place - width // 2, len(line) - width))
-    return (
-        ("..." if start else "")
-        + line[start : start + width]
-        + ("..." if start + width < len(line) else "")
-    )
+    before = "..." if start else ""
+    after = "..." if start + width < len(line) else ""
+    return before + line[start : start + width] + after
 
 
 def mutants_of(room: str, number: int, source: str, modules: set[str]):
@@ -363,7 +375,7 @@ def code(cell) -> str:
 
 
 def directives(cell) -> list[str]:
-    return [l[2:].strip() for l in code(cell).splitlines() if l.startswith("#|")]
+    return [line[2:].strip() for line in code(cell).splitlines() if line.startswith("#|")]
 
 
 def runs(cell) -> bool:
@@ -371,33 +383,41 @@ def runs(cell) -> bool:
 
 
 def is_exported(cell) -> bool:
-    kinds = {d.split()[0] for d in directives(cell) if d} if cell["cell_type"] == "code" else set()
+    if cell["cell_type"] != "code":
+        return False
+    kinds = {d.split()[0] for d in directives(cell) if d}
     return bool(kinds & {"export", "exports", "exporti"})
+
+
+def modules_of(source: str) -> set[str]:
+    "The modules that some code imports, by the names that it gives them."
+    names = set()
+    for n in ast.walk(ast.parse(source)):
+        if isinstance(n, ast.Import):
+            names |= {(a.asname or a.name).split(".")[0] for a in n.names}
+        if isinstance(n, ast.ImportFrom):
+            given = {a.asname or a.name for a in n.names}
+            names |= {name for name in given if name[0].islower()}
+    return names
 
 
 def collect(room: str) -> list[Mutant]:
     "All mutants of a notebook."
-    cells, modules, out = read(room)["cells"], set(), []
-    for c in cells:
-        if c["cell_type"] != "code":
-            continue
-        for n in ast.walk(ast.parse(plain(code(c)))):
-            if isinstance(n, ast.Import):
-                modules |= {(a.asname or a.name).split(".")[0] for a in n.names}
-            if isinstance(n, ast.ImportFrom):
-                modules |= {
-                    a.asname or a.name for a in n.names if (a.asname or a.name)[0].islower()
-                }
+    cells = read(room)["cells"]
+    sources = [plain(code(c)) for c in cells if c["cell_type"] == "code"]
+    modules = set().union(*map(modules_of, sources))
+    mutants: list[Mutant] = []
     for i, c in enumerate(cells):
         if is_exported(c):
-            out += mutants_of(room, i, code(c), modules)
-    return out
+            mutants += mutants_of(room, i, code(c), modules)
+    return mutants
 
 
 def plain(source: str) -> str:
-    return "\n".join(
-        "pass" if l.lstrip().startswith(("%", "!")) else l for l in source.splitlines()
-    )
+    "Code without IPython's own: %magic and !commands."
+    magic = ("%", "!")
+    lines = source.splitlines()
+    return "\n".join("pass" if line.lstrip().startswith(magic) else line for line in lines)
 
 
 def run_cells(path: Path) -> None:
@@ -419,9 +439,8 @@ def copy_with(mutant: Mutant | None, room: str, folder: Path) -> Path:
     nb = read(room)
     if mutant:
         cell = nb["cells"][mutant.cell]
-        cell["source"] = "\n".join(
-            [l for l in code(cell).splitlines() if l.startswith("#|")] + [mutant.source]
-        )
+        kept = [line for line in code(cell).splitlines() if line.startswith("#|")]
+        cell["source"] = "\n".join([*kept, mutant.source])
     path = folder / f"{room}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(nb))
@@ -453,7 +472,7 @@ def child(
         os._exit(status)
 
 
-def run_all(jobs: list, folder: Path, width: int, limit: float, tell):
+def run_all(jobs: list, folder: Path, width: int, limit: float):
     """Run (mutant, room) pairs, `width` at a time; yields (mutant, 'killed' | 'survived' |
     'timeout', log).
     """
@@ -463,11 +482,8 @@ def run_all(jobs: list, folder: Path, width: int, limit: float, tell):
             i, (mutant, room) = waiting.pop(0)
             here = folder / str(i)
             here.mkdir()
-            alive[child(copy_with(mutant, room, here), here / "log")] = (
-                mutant,
-                here,
-                time.monotonic(),
-            )
+            pid = child(copy_with(mutant, room, here), here / "log")
+            alive[pid] = (mutant, here, time.monotonic())
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             time.sleep(0.01)
@@ -552,7 +568,41 @@ def preload(rooms: list[str]) -> None:
                     exec(ast.unparse(n), {})
 
 
-def main() -> int:
+def expect_whole(rooms: list[str], tests: list[str], folder: Path) -> float:
+    "How long a mutant may take, from pages and tests that nothing is wrong with. `SystemExit`."
+    limit = 0.0
+    began = time.monotonic()
+    unbroken = run_all([(None, room) for room in rooms], folder, 1, 600)
+    for (_, fate, here), room in zip(unbroken, rooms):
+        if fate != "survived":
+            log = (here / "log").read_text()[-2000:]
+            raise SystemExit(f"{room} fails without any mutation:\n{log}")
+        limit = max(limit, 20 + 5 * (time.monotonic() - began))
+        began = time.monotonic()
+    said = pytest_fails(None, tests, folder, 600) if tests else ""
+    if said:
+        raise SystemExit("the tests fail without any mutation:\n" + said[-3000:])
+    return limit
+
+
+def survivors(mutants: list[Mutant], arg: argparse.Namespace, known: set, folder: Path, limit):
+    "The mutants that neither their page nor a test file kills."
+    passed = []
+    results = run_all([(m, m.room) for m in mutants], folder, arg.jobs, limit)
+    for i, (m, fate, here) in enumerate(results):
+        if fate == "survived" and arg.pytest and pytest_fails(m, arg.pytest, here, 600):
+            fate = "killed"
+        if fate == "survived":
+            passed.append(m)
+            if (m.room, m.what) not in known:  # said at once: a run takes long
+                print(f"SURVIVED  {m.room} cell {m.cell}, line {m.line}:  {m.what}", flush=True)
+        shutil.rmtree(here)
+        if sys.stderr.isatty():
+            print(f"\r{i + 1}/{len(mutants)}", end="\r", file=sys.stderr)
+    return passed
+
+
+def arguments() -> argparse.Namespace:
     ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ask.add_argument(
         "rooms", nargs="*", default=list(ROOMS), help="notebooks, such as lessons/04_losses"
@@ -566,7 +616,11 @@ def main() -> int:
     ask.add_argument("--jobs", type=int, default=os.cpu_count(), help="children at a time")
     ask.add_argument("--grep", default="", help="only mutants whose report contains this")
     ask.add_argument("--list", action="store_true", help="print the mutants and stop")
-    arg = ask.parse_args()
+    return ask.parse_args()
+
+
+def main() -> int:
+    arg = arguments()
     os.environ.update(IN_TEST="1", MPLBACKEND="agg")
     rooms = [r.removeprefix("nbs/").removesuffix(".ipynb") for r in arg.rooms]
     mutants = [m for r in rooms for m in collect(r) if arg.grep in m.what]
@@ -576,42 +630,22 @@ def main() -> int:
         print(f"{len(mutants)} mutants")
         return 0
     preload(rooms)
+    known = {(r, f"{before}  ->  {after}") for r, before, after, _ in EQUIVALENT}
     with tempfile.TemporaryDirectory() as d:
-        (Path(d) / "whole").mkdir()
-        began, limit = time.monotonic(), 0.0
-        unbroken = run_all([(None, r) for r in rooms], Path(d) / "whole", 1, 600, print)
-        for (_, fate, here), room in zip(unbroken, rooms):
-            if fate != "survived":
-                raise SystemExit(
-                    f"{room} fails without any mutation:\n" + (here / "log").read_text()[-2000:]
-                )
-            limit, began = max(limit, 20 + 5 * (time.monotonic() - began)), time.monotonic()
-        said = pytest_fails(None, arg.pytest, Path(d) / "whole", 600) if arg.pytest else ""
-        if said:
-            raise SystemExit("the tests fail without any mutation:\n" + said[-3000:])
-        known = {(r, f"{before}  ->  {after}") for r, before, after, _ in EQUIVALENT}
-        begun, killed, passed = time.monotonic(), 0, []
-        results = run_all([(m, m.room) for m in mutants], Path(d), arg.jobs, limit, print)
-        for i, (m, fate, here) in enumerate(results):
-            if fate == "survived" and arg.pytest and pytest_fails(m, arg.pytest, here, 600):
-                fate = "killed"
-            if fate != "survived":
-                killed += 1
-            else:
-                passed.append(m)
-                if (m.room, m.what) not in known:  # said at once: a run takes long
-                    print(f"SURVIVED  {m.room} cell {m.cell}, line {m.line}:  {m.what}", flush=True)
-            shutil.rmtree(here)
-            if sys.stderr.isatty():
-                print(f"\r{i + 1}/{len(mutants)}", end="\r", file=sys.stderr)
+        whole = Path(d) / "whole"
+        whole.mkdir()
+        limit = expect_whole(rooms, arg.pytest, whole)
+        begun = time.monotonic()
+        passed = survivors(mutants, arg, known, Path(d), limit)
     alive = [m for m in passed if (m.room, m.what) not in known]
     asked = {(r, what) for r, what in known if r in rooms and arg.grep in what}
     stale = sorted(asked - {(m.room, m.what) for m in passed})
     for room, what in stale:
         print(f"OUT OF DATE  {room} in EQUIVALENT:  {what}")
     print(
-        f"{killed} killed, {len(passed) - len(alive)} equivalent, {len(alive)} survived, "
-        f"of {len(mutants)} mutants of {', '.join(rooms)} in {time.monotonic() - begun:.0f} s"
+        f"{len(mutants) - len(passed)} killed, {len(passed) - len(alive)} equivalent, "
+        f"{len(alive)} survived, of {len(mutants)} mutants of {', '.join(rooms)} in "
+        f"{time.monotonic() - begun:.0f} s"
     )
     return 1 if alive or stale else 0
 

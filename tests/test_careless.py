@@ -1,7 +1,9 @@
-"""What a careless user types: exit code 2, one sentence that says what to do, and nothing is left behind.
+"""What a careless user types: exit code 2, one sentence that says what to do, nothing left behind.
 
-Most cases are made from the options themselves: a word, a fraction, nothing, or a number that is too small
-where a number is asked for; a choice that does not exist; a file that is not there. Others are by hand."""
+Most cases are made from the options themselves: a word, a fraction, nothing, or a number that is
+too small where a number is asked for; a choice that does not exist; a file that is not there.
+Others are by hand.
+"""
 
 import contextlib
 import dataclasses
@@ -99,107 +101,105 @@ def generated():
 
 TRAIN = ["pretrain", "infonce-toy-rgb", "--data", "videos", "--epochs", "1"]
 FINETUNE = ["finetune", "run", "--set"]
+# the file or field that is wrong, and the remedy; and what was typed
 BY_HAND = [
-    ("there is no command", ["pretrian"]),
-    ("there is no recipe", ["pretrain", "infonce", "--data", "videos"]),
-    ("there is no recipe", ["dry-run", "infonce"]),
-    ("there is no recipe", ["recipes", "infonce"]),
-    ("temperature=0.0 must be above 0", [*TRAIN, "--temperature", "0"]),
-    ("momentum=1.5 must be", [*TRAIN, "--momentum", "1.5"]),
-    ("seed=-1 must be", [*TRAIN, "--seed", "-1"]),
-    ("batch=1 without a queue", [*TRAIN, "--queue", "0", "--momentum", "None", "--batch", "1"]),
-    ("clips", [*TRAIN, "--clips", "1"]),
-    ("--cache -5: must be 0 or more", [*TRAIN, "--cache", "-5"]),
-    ("--workers -3: must be 0 or more", [*TRAIN, "--workers", "-3"]),
-    ("--save-minutes -1: must be 0 or more", [*TRAIN, "--save-minutes", "-1"]),
-    ("--health-every -2: must be 0 or more", [*TRAIN, "--health-every", "-2"]),
-    ("queue=8 is smaller", [*TRAIN, "--queue", "8"]),
-    ("no such", ["pretrain", "infonce-toy-rgb", "--data", "elsewhere"]),
-    ("not a field", [*FINETUNE, "epochz=2"]),
-    ("epochs=2.5", [*FINETUNE, "epochs=2.5", "batch=8"]),
-    ("epochs='abc'", [*FINETUNE, "epochs=abc"]),
-    ("batch=None", [*FINETUNE, "batch=None"]),
-    ("lr='nan'", [*FINETUNE, "lr=nan"]),
-    ("is not name=value", [*FINETUNE, "epochs"]),
-    ("holds a run already", ["pretrain", "infonce-toy-rgb", "--data", "videos", "--out", "run"]),
-    ("is a file", [*TRAIN, "--out", "videos/manifest.csv"]),
-    ("elsewhere", ["retrieve", "elsewhere"]),
-    ("elsewhere", ["probe", "elsewhere"]),
-    ("elsewhere", ["report", "elsewhere"]),
-    ("elsewhere", ["verdict", "elsewhere"]),
-    ("--videos 2: must be 4 or more", ["verdict", "run", "--videos", "2"]),
+    (("pretrian", "pretrain"), ["pretrian"]),
+    (("'infonce'", "infonce-toy-rgb"), ["pretrain", "infonce", "--data", "videos"]),
+    (("'infonce'", "infonce-toy-rgb"), ["dry-run", "infonce"]),
+    (("'infonce'", "infonce-toy-rgb"), ["recipes", "infonce"]),
+    (("temperature=0.0", "above 0"), [*TRAIN, "--temperature", "0"]),
+    (("momentum=1.5", "1 or less"), [*TRAIN, "--momentum", "1.5"]),
+    (("seed=-1", "0 or more"), [*TRAIN, "--seed", "-1"]),
+    (("batch=1", "batch=2"), [*TRAIN, "--queue", "0", "--momentum", "None", "--batch", "1"]),
+    (("clips=1", "clips=2"), [*TRAIN, "--clips", "1"]),
+    (("--cache -5", "0 or more"), [*TRAIN, "--cache", "-5"]),
+    (("--workers -3", "0 or more"), [*TRAIN, "--workers", "-3"]),
+    (("--save-minutes -1", "0 or more"), [*TRAIN, "--save-minutes", "-1"]),
+    (("--health-every -2", "0 or more"), [*TRAIN, "--health-every", "-2"]),
+    (("queue=8", "queue=0"), [*TRAIN, "--queue", "8"]),
+    (("elsewhere", "manifest.csv"), ["pretrain", "infonce-toy-rgb", "--data", "elsewhere"]),
+    (("epochz", "epochs"), [*FINETUNE, "epochz=2"]),
+    (("epochs=2.5", "int"), [*FINETUNE, "epochs=2.5", "batch=8"]),
+    (("epochs='abc'", "int"), [*FINETUNE, "epochs=abc"]),
+    (("batch=None", "int"), [*FINETUNE, "batch=None"]),
+    (("lr='nan'", "float"), [*FINETUNE, "lr=nan"]),
+    (("--set epochs", "epochs=5"), [*FINETUNE, "epochs"]),
     (
-        "holds a run already",
+        ("run:", "--resume", "--out"),
+        ["pretrain", "infonce-toy-rgb", "--data", "videos", "--out", "run"],
+    ),
+    (("videos/manifest.csv", "--out"), [*TRAIN, "--out", "videos/manifest.csv"]),
+    (("elsewhere",), ["retrieve", "elsewhere"]),
+    (("elsewhere", "run folder"), ["probe", "elsewhere"]),
+    (("elsewhere", "run folder"), ["report", "elsewhere"]),
+    (("elsewhere", "run folder"), ["verdict", "elsewhere"]),
+    (("--videos 2", "4 or more"), ["verdict", "run", "--videos", "2"]),
+    (
+        ("run:", "--resume", "--out"),
         ["pretrain", "infonce-toy-rgb", "--data", "videos", "--out", "run", "--dry-run"],
     ),
     (
-        "did you mean 'infonce-toy-rgb'?",
+        ("infonce-toy-rbg", "'infonce-toy-rgb'"),
         ["pretrain", "--epochs", "1", "infonce-toy-rbg", "--data", "videos"],
     ),
-    ("also needs RECIPE", ["pretrain", "--data", "videos"]),
-    ("also needs --data", ["pretrain", "infonce-toy-rgb"]),
+    (("RECIPE", "vssl-nb recipes"), ["pretrain", "--data", "videos"]),
+    (("--data", "manifest.csv"), ["pretrain", "infonce-toy-rgb"]),
+    (("--dat ", "'data'"), ["pretrain", "infonce-toy-rgb", "--dat", "x"]),
+    (("--batch many", "whole number"), [*TRAIN, "--batch", "many"]),
+    (("--size huge", "demo, full, tiny"), ["toy", "new", "--size", "huge"]),
+    (("--workers few", "whole number"), ["toy", "new", "--workers", "few"]),
+    (("--data", "--help"), ["pretrain", "infonce-toy-rgb", "--data"]),
+    (("semicolons.csv", "commas"), ["pretrain", "infonce-toy-rgb", "--data", "semicolons.csv"]),
+    (("tabs.csv", "commas"), ["pretrain", "infonce-toy-rgb", "--data", "tabs.csv"]),
+    (("a.mp4", "folder"), ["pretrain", "infonce-toy-rgb", "--data", "a.mp4"]),
+    (("a.mp4", "folder"), ["flow", "a.mp4"]),
+    (("a.mp4", "folder"), ["retrieve", "run", "--data", "a.mp4"]),
+    (("vidoes", "'videos'"), ["pretrain", "infonce-toy-rgb", "--data", "vidoes"]),
+    (("somewhere/run", "seen from"), ["probe", "somewhere/run"]),
+    (("somewhere/run", "seen from"), ["retrieve", "somewhere/run"]),
+    (("infonce-toy-rbg", "'infonce-toy-rgb'"), ["retrieve", "infonce-toy-rbg", "--data", "videos"]),
     (
-        "--dat is not an option of pretrain; did you mean 'data'?",
-        ["pretrain", "infonce-toy-rgb", "--dat", "x"],
-    ),
-    ("--batch many: is not a whole number", [*TRAIN, "--batch", "many"]),
-    ("--size huge: is not one of demo, full, tiny", ["toy", "new", "--size", "huge"]),
-    ("--workers few: is not a whole number", ["toy", "new", "--workers", "few"]),
-    ("--data: has no value behind it", ["pretrain", "infonce-toy-rgb", "--data"]),
-    (
-        "separated by semicolons; save it with commas",
-        ["pretrain", "infonce-toy-rgb", "--data", "semicolons.csv"],
-    ),
-    ("separated by tabs", ["pretrain", "infonce-toy-rgb", "--data", "tabs.csv"]),
-    ("is a video; name the folder", ["pretrain", "infonce-toy-rgb", "--data", "a.mp4"]),
-    ("is a video; name the folder", ["flow", "a.mp4"]),
-    ("is a video", ["retrieve", "run", "--data", "a.mp4"]),
-    ("(did you mean 'videos'?)", ["pretrain", "infonce-toy-rgb", "--data", "vidoes"]),
-    ("seen from", ["probe", "somewhere/run"]),
-    ("seen from", ["retrieve", "somewhere/run"]),
-    ("did you mean 'infonce-toy-rgb'?", ["retrieve", "infonce-toy-rbg", "--data", "videos"]),
-    (
-        "name the run folder that it lies in, run",
+        ("run/encoder.safetensors", "run folder"),
         ["retrieve", "run/encoder.safetensors", "--data", "videos"],
     ),
-    ("a.mp4: is no file of features; give one of .npz", ["retrieve", "a.mp4", "--data", "videos"]),
-    ("is not a run; it holds runs: name one, such as kept/run", ["retrieve", "kept"]),
-    ("is a file; name the run folder", ["probe", "run/recipe.json"]),
-    ("is not a run; name a run folder", ["extract", "films", "--out", "f.npz"]),
-    ("is a file; choose another --out", ["toy", "a.mp4"]),
-    ("is a file, not a folder", ["report", "run", "--out", "a.mp4/report.html"]),
-    ("is a folder; name a file with --out", ["report", "run", "--out", "videos"]),
-    ("is a file", ["cotrain", "coclr-toy", "--data", "videos", "--out", "a.mp4"]),
-    ("is a file", ["finetune", "run", "--out", "a.mp4"]),
-    ("is a file", ["demo", "--out", "a.mp4"]),
-    ("there is no such file or folder", ["predict", "run", "b.mp4"]),
-    ("there is no such file or folder", ["predict", "nothing", "a.mp4"]),
-    ("there is no co-training", ["cotrain", "coclr-toi", "--data", "videos"]),
-    ("must end in", ["search", "a.mp4", "--data", "videos", "--out", "wall.pdf"]),
+    (("a.mp4", ".npz"), ["retrieve", "a.mp4", "--data", "videos"]),
+    (("kept", "kept/run"), ["retrieve", "kept"]),
+    (("run/recipe.json", "run folder"), ["probe", "run/recipe.json"]),
+    (("films", "run folder"), ["extract", "films", "--out", "f.npz"]),
+    (("a.mp4", "--out"), ["toy", "a.mp4"]),
+    (("a.mp4", "--out"), ["report", "run", "--out", "a.mp4/report.html"]),
+    (("videos", "--out"), ["report", "run", "--out", "videos"]),
+    (("a.mp4", "--out"), ["cotrain", "coclr-toy", "--data", "videos", "--out", "a.mp4"]),
+    (("a.mp4", "--out"), ["finetune", "run", "--out", "a.mp4"]),
+    (("a.mp4", "--out"), ["demo", "--out", "a.mp4"]),
+    (("b.mp4", "'a.mp4'"), ["predict", "run", "b.mp4"]),
+    (("nothing", "classifier.safetensors"), ["predict", "nothing", "a.mp4"]),
+    (("coclr-toi", "'coclr-toy'"), ["cotrain", "coclr-toi", "--data", "videos"]),
     (
-        "is a file, not a folder",
-        ["search", "a.mp4", "--data", "videos", "--out", "a.mp4/wall.html"],
+        ("wall.pdf", ".csv, .json, .html"),
+        ["search", "a.mp4", "--data", "videos", "--out", "wall.pdf"],
     ),
-    ("there is no such folder", ["search", "a.mp4", "--data", "nowhere"]),
-    ("name a run folder", ["search", "a.mp4", "--data", "videos", "--encoder", "nowhere"]),
-    ("--contrast 5: must be 0 or more and 1 or less", ["toy", "new", "--contrast", "5"]),
-    ("--drift 1000: must be", ["toy", "new", "--drift", "1e3"]),
-    ("--distractors 101: must be", ["toy", "new", "--distractors", "101"]),
-    ("length=100000000 takes", [*TRAIN, "--length", "100000000", "--quiet"]),
-    ("length=100000000 takes", [*FINETUNE, "length=100000000", "epochs=1", "batch=8"]),
+    (("a.mp4", "--out"), ["search", "a.mp4", "--data", "videos", "--out", "a.mp4/wall.html"]),
+    (("nowhere", "folder"), ["search", "a.mp4", "--data", "nowhere"]),
+    (("nowhere", "--encoder"), ["search", "a.mp4", "--data", "videos", "--encoder", "nowhere"]),
+    (("--contrast 5", "1 or less"), ["toy", "new", "--contrast", "5"]),
+    (("--drift 1000", "128 or less"), ["toy", "new", "--drift", "1e3"]),
+    (("--distractors 101", "100 or less"), ["toy", "new", "--distractors", "101"]),
+    (("length=100000000 ", "fits"), [*TRAIN, "--length", "100000000", "--quiet"]),
+    (("length=100000000 ", "fits"), [*FINETUNE, "length=100000000", "epochs=1", "batch=8"]),
     (
-        "length=100000000 takes",
+        ("length=100000000 ", "fits"),
         ["cotrain", "coclr-toy", "--data", "videos", "--set", "length=100000000", "batch=8"],
     ),
-    ("length=100000000 takes", ["retrieve", "run", "--set", "length=100000000"]),
-    ("size=10000000 takes", ["retrieve", "run", "--set", "size=10000000"]),
-    ("clips=10000000000000 takes", ["retrieve", "run", "--set", "clips=10000000000000"]),
+    (("length=100000000 ", "fits"), ["retrieve", "run", "--set", "length=100000000"]),
+    (("size=10000000 ", "fits"), ["retrieve", "run", "--set", "size=10000000"]),
+    (("clips=10000000000000 ", "fits"), ["retrieve", "run", "--set", "clips=10000000000000"]),
     (
-        "windows=33 do not fit",
+        ("windows=33", "windows=5"),
         ["pretrain", "moquad-toy", "--data", "videos", "--windows", "33", "--batch", "8"],
     ),
-    ("is given without its name, as in vssl-nb manifest FOLDER", ["manifest", "--folder", "films"]),
-    ("also needs FOLDER", ["manifest"]),
+    (("--folder", "vssl-nb manifest FOLDER"), ["manifest", "--folder", "films"]),
+    (("FOLDER", "--help"), ["manifest"]),
 ]
 
 
@@ -236,10 +236,6 @@ def said_by(args) -> str:
     return said[0]
 
 
-def test_there_are_enough():
-    assert len(list(generated())) + len(BY_HAND) >= 250
-
-
 @pytest.mark.parametrize("command", START)
 def test_values_that_cannot_be(command, workshop, monkeypatch):
     monkeypatch.chdir(workshop)
@@ -253,11 +249,12 @@ def test_values_that_cannot_be(command, workshop, monkeypatch):
         assert tree(workshop) == before, args
 
 
-@pytest.mark.parametrize("words, args", BY_HAND, ids=[" ".join(a) for _, a in BY_HAND])
-def test_mistakes(words, args, workshop, monkeypatch):
+@pytest.mark.parametrize("facts, args", BY_HAND, ids=[" ".join(a) for _, a in BY_HAND])
+def test_mistakes(facts, args, workshop, monkeypatch):
     monkeypatch.chdir(workshop)
     before = tree(workshop)
-    assert words in said_by(args)
+    said = said_by(args)
+    assert all(fact in said for fact in facts), said
     assert tree(workshop) == before
 
 
@@ -281,9 +278,10 @@ def before_imports(commands, place: Path) -> tuple[list[int], list[list[str]], s
     """
     program = f"""
 import json, sys
-from vssl_nb.cli import main
+from vssl_nb.app.cli import main
 heavy = {{'torch', 'av', 'numpy', 'matplotlib'}}
-print(json.dumps([*zip(*((main(args), sorted(heavy & set(sys.modules))) for args in {commands!r}))]))"""
+ends = [(main(args), sorted(heavy & set(sys.modules))) for args in {commands!r}]
+print(json.dumps([*zip(*ends)]))"""
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=place,
@@ -563,7 +561,12 @@ def test_a_manifest_beside_another_is_written_over_where_nothing_is_lost(shelf):
 
 # --- whole processes
 
-VSSL = [sys.executable, "-m", "vssl_nb.cli"]
+VSSL = [sys.executable, "-m", "vssl_nb.app.cli"]
+
+
+def without_announcement(stderr: str) -> str:
+    "What a command says besides the line that appears where it takes longer than a second."
+    return re.sub(r"^vssl-nb \w+: has begun; .*\n", "", stderr, flags=re.MULTILINE)
 
 
 def call(args, cwd, env=None, **how):
@@ -572,7 +575,7 @@ def call(args, cwd, env=None, **how):
         | {"PYTHONPATH": str(ROOT)}
         | (env or {})
     )
-    return subprocess.run([*VSSL, *args], cwd=cwd, env=env, capture_output=True, timeout=120, **how)
+    return subprocess.run([*VSSL, *args], cwd=cwd, env=env, capture_output=True, timeout=300, **how)
 
 
 def test_a_wrong_path_or_name_is_told_before_pytorch_is_imported(workshop):
@@ -630,7 +633,8 @@ def test_no_command_waits_for_the_compiler():
     """
     program = """
 import importlib, pkgutil, sys, vssl_nb
-for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'): importlib.import_module(module.name)
+for module in pkgutil.walk_packages(vssl_nb.__path__, 'vssl_nb.'):
+    importlib.import_module(module.name)
 from vssl_nb.nets import backbones
 backbones.create('tiny', seed=0)
 print(sorted({'torch._dynamo', 'torchvision', 'sympy', 'sklearn'} & set(sys.modules)))"""
@@ -672,12 +676,11 @@ def test_options_may_stand_before_the_recipe(workshop, tmp_path, monkeypatch):
 
 def test_a_rank_that_something_left_behind(workshop):
     "It is named at once by a training; what runs alone does not mind."
-    begin = time.monotonic()
     done = call([*TRAIN, "--out", "new"], workshop, {"RANK": "3"}, text=True)
     assert done.returncode == 2 and "RANK=3" in done.stderr and "unset RANK" in done.stderr, (
         done.stderr
     )
-    assert time.monotonic() - begin < 9 and not (workshop / "new").exists()
+    assert not (workshop / "new").exists()
     done = call(["recipes", "nothing"], workshop, {"RANK": "3"}, text=True)
     assert done.returncode == 2 and "there is no recipe" in done.stderr
     assert call(["recipes"], workshop, {"RANK": "3"}).stdout
@@ -687,12 +690,10 @@ def test_launch_variables_that_fit_to_nothing(monkeypatch, capsys):
     "Named at once by whatever is wrong, a rank without its machine, and one outside of its world."
     for name, value in (("RANK", "3"), ("WORLD_SIZE", "8")):
         monkeypatch.setenv(name, value)
-    begin = time.monotonic()
     assert "also needs RECIPE" in said_by(["pretrain"]) and cli.is_first()
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "29400")
     assert "also needs RECIPE" in said_by(["pretrain"]) and not cli.is_first()
-    assert time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -714,13 +715,14 @@ def test_a_foreign_file_in_place_of_a_package(workshop, tmp_path):
     (tmp_path / "torch.py").write_text('print("somebody was here")')
     for cwd, path in ((tmp_path, str(ROOT)), (workshop, f"{tmp_path}{os.pathsep}{ROOT}")):
         done = call(["retrieve", str(workshop / "run")], cwd, {"PYTHONPATH": path}, text=True)
-        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done
-        assert "torch.py: would be imported in place of the package torch; rename it" in done.stderr
+        said = without_announcement(done.stderr)
+        assert (done.returncode, done.stdout, len(said.splitlines())) == (2, "", 1), done
+        assert "torch.py" in said and "rename it" in said
 
 
 @pytest.mark.parametrize("megabytes", [400, 1000, 2000])
 def test_a_limit_of_virtual_memory(megabytes, workshop):
-    command = f"{sys.executable} -m vssl_nb.cli retrieve run --device cpu"
+    command = f"{sys.executable} -m vssl_nb.app.cli retrieve run --device cpu"
     done = subprocess.run(
         f"ulimit -v {megabytes}000; {command}",
         shell=True,
@@ -730,9 +732,8 @@ def test_a_limit_of_virtual_memory(megabytes, workshop):
         cwd=workshop,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    assert (
-        done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "ulimit -v" in done.stderr
-    ), done
+    said = without_announcement(done.stderr)
+    assert done.returncode == 2 and len(said.splitlines()) == 1 and "ulimit -v" in said, done
 
 
 def test_a_locale_without_letters(workshop, tmp_path):
@@ -743,9 +744,10 @@ def test_a_locale_without_letters(workshop, tmp_path):
     for part in ("videos", "run"):
         shutil.copytree(workshop / part, tmp_path / part)
     program = """import sys
-from vssl_nb.cli import main
-print(main(['retrieve', 'run', '--workers', '0', '--device', 'cpu']),
-    main(['report', 'run', '--out', sys.argv[1]])) # as Python decodes the arguments in this locale"""
+from vssl_nb.app.cli import main
+measured = main(['retrieve', 'run', '--workers', '0', '--device', 'cpu'])
+reported = main(['report', 'run', '--out', sys.argv[1]]) # as Python decodes it in this locale
+print(measured, reported)"""
     done = subprocess.run(
         [sys.executable, "-c", program, "é.html"],
         cwd=tmp_path,
@@ -760,7 +762,7 @@ print(main(['retrieve', 'run', '--workers', '0', '--device', 'cpu']),
 def test_a_closed_output(workshop):
     for redirect in (">&-", "2>&- >&-", "| head -1 >&2"):
         done = subprocess.run(
-            f"{sys.executable} -m vssl_nb.cli recipes {redirect}; echo ${{PIPESTATUS[0]}}",
+            f"{sys.executable} -m vssl_nb.app.cli recipes {redirect}; echo ${{PIPESTATUS[0]}}",
             shell=True,
             executable="/bin/bash",
             text=True,
@@ -781,8 +783,9 @@ def test_a_closed_output(workshop):
                 stderr=subprocess.PIPE,
                 env=os.environ | {"PYTHONPATH": str(ROOT)},
             )
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done
-        assert "standard output cannot be written (No space left on device); send it" in done.stderr
+        said = without_announcement(done.stderr)
+        assert (done.returncode, len(said.splitlines())) == (2, 1), done
+        assert "standard output cannot be written" in said and "send it elsewhere" in said
 
 
 COTRAIN = [
@@ -851,7 +854,7 @@ def test_an_interruption_ends_everything(name, number, workshop, tmp_path, unbro
     if name == "manifest":
         many(tmp_path)
     args, sign = BUSY[name]
-    command, until = warm.Command(args, tmp_path), time.monotonic() + 100
+    command, until = warm.Command(args, tmp_path), time.monotonic() + 300
 
     def busy():
         file = tmp_path / sign
@@ -863,7 +866,7 @@ def test_an_interruption_ends_everything(name, number, workshop, tmp_path, unbro
     (os.killpg if number == signal.SIGINT else os.kill)(command.pid, number)
     code, said = command.wait(), command.stderr
     assert code == 128 + number and "Traceback" not in said, (code, said)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while (alive := living(command.pid)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not alive, alive
@@ -940,17 +943,58 @@ def goes_on_probing(place: Path, unbroken):
 AFTERWARDS = {"manifest": goes_on_scanning, "probe": goes_on_probing}
 
 
-FIRST = """
-import sys
-from vssl_nb import cli
-print('up', flush=True)
-try: code = cli.main()
-finally: print('over', flush=True)
+# a program that gets a signal at the n-th import of its `main`, however fast the machine is
+AT_AN_IMPORT = """
+import json, os, signal, sys
+
+number, n = json.loads(sys.argv.pop(1))
+imports, counting = 0, False
+
+def look(event, args):
+    global imports
+    if event != "import" or not counting:
+        return
+    imports += 1
+    if imports == n:
+        os.kill(os.getpid(), number)
+
+sys.addaudithook(look)
+"""
+FIRST = (
+    AT_AN_IMPORT
+    + """
+from vssl_nb.app import cli
+
+counting = True
+try:
+    code = cli.main()
+finally:
+    counting = False
+    print(imports, flush=True)
 sys.exit(code)
 """
+)
+
+
+def interrupted_at_an_import(program: str, number: int, n: int, args, cwd):
+    "Run a program that gets a signal at its n-th import; at none for n = 0."
+    return subprocess.run(
+        [sys.executable, "-c", program, json.dumps([number, n]), *args],
+        cwd=cwd,
+        text=True,
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
+
+
 EARLY = {
     "search": ["search", "a.mp4", "--data", "videos", "--encoder", "run"],
-    "pretrain": [*TRAIN, "--batch", "8", "--queue", "16", "--out", "new", "--device", "cpu"],
+    "pretrain": [
+        *TRAIN,
+        *("--batch", "8", "--queue", "16", "--length", "4", "--size", "16"),
+        *("--out", "new", "--device", "cpu", "--workers", "0"),
+    ],
     "report": ["report", "run"],
 }
 
@@ -959,7 +1003,7 @@ def test_a_module_that_is_interrupted_while_it_is_imported_warns_of_nothing(tmp_
     "As matplotlib does of a part of it that cannot be imported; the exception is lost there."
     program = """
 import os, signal, sys, warnings
-from vssl_nb import cli
+from vssl_nb.app import cli
 def interrupted(args):
     try: os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt: warnings.warn('Unable to import Axes3D')
@@ -1002,70 +1046,46 @@ def test_an_interruption_in_the_first_moments(name, workshop, tmp_path):
     """While modules are read: one sentence and the exit code, never a traceback, whatever is being
     imported.
     """
-    for part in ("videos", "run", "a.mp4"):
-        (shutil.copytree if (workshop / part).is_dir() else shutil.copy)(
-            workshop / part, tmp_path / part
-        )
-    before, hit = tree(tmp_path), 0
-    for i, delay in enumerate((0.02, 0.06, 0.1, 0.3, 0.6, 1.0, 1.4)):
+    for part in ("videos", "run"):
+        shutil.copytree(workshop / part, tmp_path / part)
+    shutil.copy(workshop / "a.mp4", tmp_path / "a.mp4")
+    before = tree(tmp_path)
+    whole = interrupted_at_an_import(FIRST, signal.SIGINT, 0, EARLY[name], workshop_copy(tmp_path))
+    assert whole.returncode in (0, 2), whole.stderr  # a run without results has no report
+    total = int(whole.stdout.splitlines()[-1])
+    for i, share in enumerate((0.02, 0.2, 0.5, 0.85)):
         number = (signal.SIGINT, signal.SIGTERM)[i % 2]
-        with subprocess.Popen(
-            [sys.executable, "-c", FIRST, *EARLY[name]],
-            cwd=tmp_path,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        ) as p:
-            assert p.stdout.readline() == "up\n"
-            time.sleep(delay)
-            over = p.poll() is not None
-            p.send_signal(number)
-            out, said = p.communicate(timeout=60)
-        if over:
-            break  # a quick command
-        if out.endswith("over\n") and p.returncode in (0, -number):
-            # all is done, and Python takes itself apart
-            assert not said or "has begun" in said, (delay, said)
-            continue
-        assert p.returncode == 128 + number and "Traceback" not in said, (delay, p.returncode, said)
-        # from a thread, which may write it in the same moment
-        said = re.sub(r"^vssl-nb \w+: has begun; .*\n", "", said, flags=re.MULTILINE)
-        assert said.endswith("vssl-nb: interrupted\n"), (delay, said)
-        if tree(tmp_path) != before or "video/s" in said:
+        done = interrupted_at_an_import(FIRST, number, int(share * total), EARLY[name], tmp_path)
+        said = without_announcement(done.stderr)
+        assert done.returncode == 128 + number and "Traceback" not in said, (share, said)
+        assert said.endswith("vssl-nb: interrupted\n"), (share, said)
+        if tree(tmp_path) != before:
             break  # it is at work: see above
-        assert said == "vssl-nb: interrupted\n", (delay, said)
-        hit += 1
-    assert hit >= 2
+    assert share > 0.02, "at work before it was interrupted"
+
+
+def workshop_copy(place: Path) -> Path:
+    "The same files in another folder."
+    return Path(shutil.copytree(place, place.with_name(place.name + " whole")))
 
 
 @pytest.mark.parametrize(
     "start",
     [
-        "import sys, vssl_nb; up(); sys.exit(vssl_nb.main())",
-        "import runpy, vssl_nb; up(); runpy.run_module('vssl_nb.cli', run_name='__main__')",
+        "import sys, vssl_nb; counting = True; sys.exit(vssl_nb.main())",
+        "import runpy, vssl_nb.app; counting = True\n"
+        "runpy.run_module('vssl_nb.app.cli', run_name='__main__')",
     ],
     ids=["script", "-m"],
 )
-@pytest.mark.parametrize("delay", [0.1, 0.2, 0.3])
-def test_an_interruption_while_the_command_line_is_imported(start, delay, tmp_path):
+@pytest.mark.parametrize("n", [1, 20, 80])
+def test_an_interruption_while_the_command_line_is_imported(start, n, tmp_path):
     "From the first line of the program: the same sentence and exit code as later."
-    program = "def up(): print('up', flush=True)\n" + start
-    with subprocess.Popen(
-        [sys.executable, "-c", program, *TRAIN],
-        cwd=tmp_path,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    ) as p:
-        assert p.stdout.readline() == "up\n"
-        time.sleep(delay)
-        p.send_signal(signal.SIGINT)
-        said = p.communicate(timeout=60)[1]
-    over = p.returncode == 2 and "there is no such file" in said  # a quick machine
-    assert over or (p.returncode, said) == (130, "vssl-nb: interrupted\n"), (p.returncode, said)
-    assert not (over and delay < 0.2)
+    # Python itself reports an interruption before the program has begun
+    taken = "counting and signal.getsignal(signal.SIGINT) is not signal.default_int_handler"
+    program = AT_AN_IMPORT.replace("not counting", f"not ({taken})") + start
+    done = interrupted_at_an_import(program, signal.SIGINT, n, TRAIN, tmp_path)
+    assert (done.returncode, done.stderr) == (130, "vssl-nb: interrupted\n"), done
 
 
 def living(group: int) -> list[str]:
@@ -1163,9 +1183,7 @@ def test_a_checkpoint_of_another_run_is_refused(field, value, workshop, tmp_path
     mine = ({"method": "infonce"} | flat_fields(recipe))[field]
     with pytest.raises(
         ValueError,
-        match=f"run/last.pt: was saved by a run with {field}={value!r}, and the "
-        f"run in this folder has {mine!r}; bring back the last.pt of this run, or choose another "
-        "--out",
+        match=f"run/last.pt.*{field}={value!r}.*{mine!r}.*--out",
     ):
         open_run(recipe, data, run, True)
 
@@ -1177,13 +1195,12 @@ NOBODY = 65534
 # Python;
 # each command gets a process of its own, which belongs to somebody else
 AS_SOMEBODY_ELSE = """
-import json, os, sys, time
-from vssl_nb import cli
+import json, os, sys
+from vssl_nb.app import cli
 asked = json.load(open(sys.argv[1]))
 answers = []
 for args in asked:
     out, err = os.memfd_create('out'), os.memfd_create('err')
-    begin = time.monotonic()
     pid = os.fork()
     if not pid:
         os.dup2(out, 1); os.dup2(err, 2)
@@ -1195,7 +1212,7 @@ for args in asked:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     for f in (out, err): os.lseek(f, 0, 0)
     said = [os.read(f, 10**6).decode() for f in (out, err)]
-    answers.append([code, *said, time.monotonic() - begin])
+    answers.append([code, *said])
 json.dump(answers, open(sys.argv[2], 'w'))
 """.replace("nobody", str(NOBODY))
 FORBIDDEN = [
@@ -1281,20 +1298,19 @@ def test_what_belongs_to_somebody_else(place, args, theirs):
     """Refused before the work, in one sentence that names the place and speaks of rights, not of
     space.
     """
-    code, out, said, seconds = theirs[0][tuple(args)]
+    code, out, said = theirs[0][tuple(args)]
     assert code == 2 and len(said.splitlines()) == 1 and place in said and not out, (
         code,
         out,
         said,
     )
     assert re.search("may not|ermission", said) and "space" not in said, said
-    assert seconds < 5, "the work was begun"
 
 
 def test_a_video_that_somebody_else_may_not_read(theirs):
     """It is counted, the others are searched; and that index is all that all these commands have
     left behind.
     """
-    code, out, said, _ = theirs[0][tuple(UNREADABLE)]
+    code, out, said = theirs[0][tuple(UNREADABLE)]
     assert code == 0 and "SearchIndex(3 videos" in out and "1 unreadable" in out, (code, out, said)
     assert all(name.startswith("few/.vssl-search") for name in theirs[1]) and theirs[1], theirs[1]

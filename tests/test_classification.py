@@ -532,7 +532,7 @@ def logged(out):
 
 
 def until(out, lines, alive):
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while logged(out) < lines and alive() and time.monotonic() < end:
         time.sleep(0.005)
 
@@ -645,7 +645,7 @@ def test_a_polite_signal_saves_and_says_how_to_go_on(place):
     # yet dies
     until(out, 1, lambda: process.poll() is None)
     os.killpg(process.pid, signal.SIGTERM)
-    told, said = process.communicate(timeout=60)
+    told, said = process.communicate(timeout=300)
     assert process.returncode == 143 and not told, said  # as shells have it
     assert said.count("go on with --resume") == 1 and "Traceback" not in said
     step = load(out / "last.pt")["run"]["step"]

@@ -297,7 +297,7 @@ def test_batches_do_not_depend_on_the_workers(imported):
             sampler=[(e, i) for e in range(2) for i in range(len(d))],
             num_workers=workers,
             collate_fn=collate,
-            timeout=20 * bool(workers),
+            timeout=300 * bool(workers),
         )
     )
     alone = load(0)

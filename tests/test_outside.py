@@ -78,7 +78,7 @@ def test_their_method_is_killed_resumed_measured_and_reported(lab):
     vssl(lab, *train, "--out", "runs/whole")
     out = lab / "runs" / "killed"
     life = warm.Command([*train, "--out", "runs/killed", "--save-minutes", "0"], lab)
-    until = time.monotonic() + 200
+    until = time.monotonic() + 300
 
     def begun():
         return (out / "last.pt").exists() and steps(out) >= 2

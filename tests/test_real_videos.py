@@ -6,7 +6,6 @@ import csv
 import ctypes
 import hashlib
 import os
-import time
 from collections import Counter
 from fractions import Fraction
 
@@ -474,11 +473,10 @@ def test_frame_i_of_the_copy_is_frame_i_of_the_original(name, probes, tmp_path):
 def test_a_pipe_is_refused(tmp_path):
     pipe = tmp_path / "pipe.mp4"
     os.mkfifo(pipe)
-    start = time.monotonic()
     for read in (probe, decode, lambda path: transcode(path, tmp_path / "copy.mp4")):
         with pytest.raises(VideoError, match="is not an ordinary file"):
             read(pipe)
-    assert time.monotonic() - start < 1 and [f.name for f in tmp_path.iterdir()] == ["pipe.mp4"]
+    assert [f.name for f in tmp_path.iterdir()] == ["pipe.mp4"]
 
 
 @real

@@ -10,7 +10,6 @@ import os
 import pickle
 import resource
 import sys
-import time
 import zipfile
 from argparse import Namespace
 from collections import OrderedDict
@@ -417,7 +416,7 @@ def test_harmful_files_are_refused(infonce, tmp_path):
         with z.open("x/data/0", "w", force_zip64=True) as f:
             for _ in range(150):
                 f.write(bytes(2**20))
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name in ("zip", "legacy", "bare", "short", "flipped", "big"):
         with pytest.raises(CheckpointError) as e:
             load_released(tmp_path / f"{name}.tar")
@@ -425,7 +424,6 @@ def test_harmful_files_are_refused(infonce, tmp_path):
             "\n" not in str(e.value) and f"{name}.tar" in str(e.value) and len(str(e.value)) < 400
         )
     assert not (tmp_path / "exploded").exists()
-    assert time.monotonic() - began < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
 
 

@@ -90,7 +90,7 @@ def test_a_row_that_is_killed_twice_ends_as_one_that_is_not(place, here):
     )
     for share in (0.3, 0.7):
         process = command(place, ROW, "--data", "toy", "--out", "cut", *SMALL)
-        until = time.monotonic() + 200
+        until = time.monotonic() + 300
         while (
             steps(cut) < share * steps(home) and process.poll() is None and time.monotonic() < until
         ):

@@ -1,9 +1,11 @@
 """Commands in processes of their own that begin at once.
 
-A process that has imported the library once forks for every command: 0.1 s and not 3 s. Each command gets its
-session, folder, environment and files for its output, as from a terminal. What a library reads while it is
-imported (OMP_NUM_THREADS) is that of the tests; tests of imports themselves start a fresh Python.
-So do the forkservers of `multiprocessing`: a process that has done nothing yet becomes one."""
+A process that has imported the library once forks for every command: 0.1 s and not 3 s. Each
+command gets its session, folder, environment and files for its output, as from a terminal. What a
+library reads while it is imported (OMP_NUM_THREADS) is that of the tests; tests of imports
+themselves start a fresh Python. So do the forkservers of `multiprocessing`: a process that has
+done nothing yet becomes one.
+"""
 
 import atexit
 import gc
@@ -189,8 +191,16 @@ def server() -> subprocess.Popen:
         text=True,
         env=env,
     )
-    atexit.register(process.communicate)  # the end of its input ends it
+    atexit.register(stop)
     return process
+
+
+def stop() -> None:
+    "End the server, if there is one: the end of its input ends it."
+    if server.cache_info().currsize:
+        process = server()
+        server.cache_clear()
+        process.communicate()
 
 
 def tell(*words):
@@ -224,7 +234,7 @@ class Command:
 
     def wait(
         self,
-        timeout=120,
+        timeout=300,
     ) -> int:  # exit code
         until, pause = time.monotonic() + timeout, 0.005
         while self.poll() is None:
@@ -234,7 +244,7 @@ class Command:
             pause = min(1.2 * pause, 0.05)
         return self.returncode
 
-    def communicate(self, timeout=120) -> tuple[str, str]:
+    def communicate(self, timeout=300) -> tuple[str, str]:
         self.wait(timeout)
         return self.stdout, self.stderr
 
@@ -252,7 +262,7 @@ class Command:
         "Kill this process and those that it has started; return when all are gone."
         os.killpg(self.pid, signal.SIGKILL)
         self.wait()
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while time.monotonic() < until:
             try:
                 os.killpg(self.pid, 0)
