@@ -1,21 +1,22 @@
 """Do the claims of the CPR paper about its cascade hold on the toy, and not only with one seed?
 
-For each seed: InfoNCE on frames and on frame differences; then, all from these two and for the same number of
-steps, one phase of CoCLR on frames whose positives come from cascades of 1 (which is CoCLR), 3, 5 and 7
-stages, and of 3 stages with other ratios. Each is measured by retrieval on test videos (clean protocol), by
-the mining in its log (mean of each epoch; class mining recall at its end), and by what the finished networks
-would mine with five positives. Before any of it what the frozen networks would mine is measured, over the
-stages.
+For each seed: InfoNCE on frames and on frame differences; then, all from these two and for the same
+number of steps, one phase of CoCLR on frames whose positives come from cascades of 1 (which is
+CoCLR), 3, 5 and 7 stages, and of 3 stages with other ratios. Each is measured by retrieval on test
+videos (clean protocol), by the mining in its log (mean of each epoch; class mining recall at its
+end), and by what the finished networks would mine with five positives. Before any of it what the
+frozen networks would mine is measured, over the stages.
 
-A cascade asks the view that learns as well, and on the toy that view begins with next to nothing. So there
-is a second cycle: the same phase again with 1, 3, 5 and 7 stages, from the frames of the first cycle's
-CoCLR.
+A cascade asks the view that learns as well, and on the toy that view begins with next to nothing.
+So there is a second cycle: the same phase again with 1, 3, 5 and 7 stages, from the frames of the
+first cycle's CoCLR.
 
     python benchmarks/cascade.py --seeds 11 12 13 --out results/cascade-toy.json
 
-The paper's ratio is 0.5. With 7 stages it would leave 8 of the toy's 512 keys for the 20 positives that
-`coclr-toy-rgb-cycle1` takes, so all cascades over the stages keep 0.6 here. Seeds 11 to 13 were not looked at
-when settings were chosen. What was started and killed goes on with the same command."""
+The paper's ratio is 0.5. With 7 stages it would leave 8 of the toy's 512 keys for the 20 positives
+that `coclr-toy-rgb-cycle1` takes, so all cascades over the stages keep 0.6 here. Seeds 11 to 13
+were not looked at when settings were chosen. What was started and killed goes on with the same
+command."""
 
 import argparse
 import csv

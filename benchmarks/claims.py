@@ -1,15 +1,17 @@
-"""Write what the benchmarks of the toy say into the ledger of claims, `claims.json`, beside their results.
+"""Write what the benchmarks of the toy say into the ledger of claims, `claims.json`, beside their
+results.
 
     python benchmarks/claims.py
 
-reads `results/` and writes the whole ledger anew: numbers over seeds, the premise of each claim as it was
-measured, how many videos and clips the compared runs saw, and how many seeds it would take to see what the
-paper prints. A benchmark whose file is not there leaves its claims out. The verdicts are not written: they
-follow from the numbers (`vssl_nb.papers.published`). The sentences below are for the verdicts that were met;
-where numbers change a verdict, its sentence says that nobody has looked at it yet.
+reads `results/` and writes the whole ledger anew: numbers over seeds, the premise of each claim as
+it was measured, how many videos and clips the compared runs saw, and how many seeds it would take
+to see what the paper prints. A benchmark whose file is not there leaves its claims out. The
+verdicts are not written: they follow from the numbers (`vssl_nb.papers.published`). The sentences
+below are for the verdicts that were met; where numbers change a verdict, its sentence says that
+nobody has looked at it yet.
 
-All files are of seeds that chose no setting (`results/README.md`). A benchmark that was run after its
-premise, its world and its seeds were written down names the commit that has them in `rule`."""
+All files are of seeds that chose no setting (`results/README.md`). A benchmark that was run after
+its premise, its world and its seeds were written down names the commit that has them in `rule`."""
 
 import argparse
 import bisect
@@ -151,9 +153,10 @@ WHY: dict[tuple[int, str], str] = {
 
 
 def seeds_needed(gain: float, spread: float, pilot: int) -> int | None:
-    """Seeds with which a 95 % interval leaves zero out in four cases of five, if the gain is true; at least
-    LEAST_SEEDS, None: more than MOST_SEEDS. The spread is that of the differences of a pilot of so many
-    seeds. Few seeds tell a spread badly, so the power is averaged over the spreads that it may come from."""
+    """Seeds with which a 95 % interval leaves zero out in four cases of five, if the gain is true;
+    at least LEAST_SEEDS, None: more than MOST_SEEDS. The spread is that of the differences of a
+    pilot of so many seeds. Few seeds tell a spread badly, so the power is averaged over the spreads
+    that it may come from."""
     spreads = spread * np.sqrt((pilot - 1) / chdtri(pilot - 1, (np.arange(64) + 0.5) / 64)) + 1e-9
 
     def power(n):
@@ -181,9 +184,9 @@ def planned(claim: Claim, numbers: dict[str, list[float]]) -> list[int | None]:
 
 
 def row_of(numbers, premise, videos, clips, equal_clips=None, *doses) -> dict:
-    """What a benchmark measured for a claim. The numbers are lists over the seeds; the premise is one, too,
-    or the number itself, or None: not measured; videos and clips are what the compared runs saw of them; a
-    dose is the premise at another level, and the numbers there."""
+    """What a benchmark measured for a claim. The numbers are lists over the seeds; the premise is
+    one, too, or the number itself, or None: not measured; videos and clips are what the compared
+    runs saw of them; a dose is the premise at another level, and the numbers there."""
 
     def mean(x):
         return None if x is None else round(statistics.mean(x) if isinstance(x, list) else x, 3)
@@ -263,8 +266,9 @@ def of_story(found: dict) -> dict[int, dict]:
 
 
 def of_cascade(found: dict) -> dict[int, dict]:
-    """Claims 4, 5, 7, 8 and 10. The second cycle begins with frames that CoCLR has taught: stages are
-    compared there, and the first cycle, from frames of InfoNCE, is the lower level of the dose."""
+    """Claims 4, 5, 7, 8 and 10. The second cycle begins with frames that CoCLR has taught:
+    stages are compared there, and the first cycle, from frames of InfoNCE, is the lower level of
+    the dose."""
     rows = by_name(found, "run")
 
     def each(run, get):

@@ -1,31 +1,35 @@
-"""Does an encoder go by the scene or by the motion? Every method at equal clips seen, where the two disagree.
+"""Does an encoder go by the scene or by the motion? Every method at equal clips seen, where the two
+disagree.
 
-A conflict is a query with the sprite and the background of one training video and the motion of another class
-(`vssl_nb.data.toy.make_conflict`, 360 queries against 720 training videos; chance .003 and .125). For every
-method below its recipe for toy videos is trained on frames, and most of them on frame differences, and it is
-counted which training video is nearest to each query: one of its scene, one of its motion, or neither. Beside
-it R@1 on ordinary test videos, a colour histogram and encoders with random weights.
+A conflict is a query with the sprite and the background of one training video and the motion of
+another class (`vssl_nb.data.toy.make_conflict`, 360 queries against 720 training videos; chance
+.003 and .125). For every method below its recipe for toy videos is trained on frames, and most of
+them on frame differences, and it is counted which training video is nearest to each query: one of
+its scene, one of its motion, or neither. Beside it R@1 on ordinary test videos, a colour histogram
+and encoders with random weights.
 
-Written down before the first run: the plain toy (`demo`, nothing changed), seeds 31 to 38 (of videos, weights
-and order; no setting was chosen on them), every number of the recipes but `epochs`, the clips of a test video
-(3), and batches of 8 videos in place of 32 at half the rate, so that few clips make many steps (on seed 30
-CoCLR still followed the scene in 95 % of the queries after six epochs of 32, in 42 % after six of 8, in 3 %
-after twelve); forward passes in bfloat16. Equal clips seen: a training sees EPOCHS times two clips of each
-training video, and the epochs of recipes with one, three or four clips follow from that. UberNCE, CoCLR and
-CPR begin with InfoNCE for a third of their clips; CoCLR and CPR are mined by InfoNCE of the other view,
-trained as long as everybody else, whose clips are not counted (on differences CoCLR is mined by the CoCLR of
-the frames). Of the two CoCLR of a seed both streams together are measured, too (R@1 of the sum of their
-cosines), and on how many test videos only one of them is right. MoQuad's rungs have neither hard negatives
-nor the appearance task, as in the paper's Table 4. Intervals of a method are over the seeds (Student's t).
+Written down before the first run: the plain toy (`demo`, nothing changed), seeds 31 to 38 (of
+videos, weights and order; no setting was chosen on them), every number of the recipes but `epochs`,
+the clips of a test video (3), and batches of 8 videos in place of 32 at half the rate, so that few
+clips make many steps (on seed 30 CoCLR still followed the scene in 95 % of the queries after six
+epochs of 32, in 42 % after six of 8, in 3 % after twelve); forward passes in bfloat16. Equal clips
+seen: a training sees EPOCHS times two clips of each training video, and the epochs of recipes with
+one, three or four clips follow from that. UberNCE, CoCLR and CPR begin with InfoNCE for a third of
+their clips; CoCLR and CPR are mined by InfoNCE of the other view, trained as long as everybody
+else, whose clips are not counted (on differences CoCLR is mined by the CoCLR of the frames). Of the
+two CoCLR of a seed both streams together are measured, too (R@1 of the sum of their cosines), and
+on how many test videos only one of them is right. MoQuad's rungs have neither hard negatives nor
+the appearance task, as in the paper's Table 4. Intervals of a method are over the seeds (Student's
+t).
 
     python benchmarks/conflict.py --out results/conflict-toy.json
     python benchmarks/conflict.py --out results/conflict-toy.json --picture nbs/images/conflict.png
 
 The first command goes on where it was killed, also in the middle of a training; its runs lie in
-`runs/conflict`. It takes the methods in turns, all seeds of the first one first, so that the file can be
-drawn after each: about an hour on one core for the first turn, less than three for the first three. The
-second command draws from the file alone: a query, its scene's video and its motion's video, playing, and a
-bar a method."""
+`runs/conflict`. It takes the methods in turns, all seeds of the first one first, so that the file
+can be drawn after each: about an hour on one core for the first turn, less than three for the first
+three. The second command draws from the file alone: a query, its scene's video and its motion's
+video, playing, and a bar a method."""
 
 import argparse
 import hashlib

@@ -1,14 +1,14 @@
-"""CoCLR with S3D and optical flow of our own on one GPU: what does each phase give, and how long does it
-take?
+"""CoCLR with S3D and optical flow of our own on one GPU: what does each phase give, and how long
+does it take?
 
     python benchmarks/cotrain_full.py --videos /tmp/toyfull --out results/cotrain-h200.json --compile
     python benchmarks/cotrain_full.py --data ucf101_270/manifest.csv --compile --set epochs=60 \\
         --out results/cotrain-270-h200.json
 
-Writes the toy videos if they are not there (or takes a manifest with `--data`), computes and stores TV-L1
-flow, then InfoNCE on frames and on flow, one cycle of CoCLR, and UberNCE from the InfoNCE of the frames.
-R@1/5/10 and mining precision after each phase, both streams, seconds and sizes go into the JSON. Stopped at
-any moment, the same command goes on."""
+Writes the toy videos if they are not there (or takes a manifest with `--data`), computes and stores
+TV-L1 flow, then InfoNCE on frames and on flow, one cycle of CoCLR, and UberNCE from the InfoNCE of
+the frames. R@1/5/10 and mining precision after each phase, both streams, seconds and sizes go into
+the JSON. Stopped at any moment, the same command goes on."""
 
 import argparse
 import json

@@ -1,9 +1,9 @@
 """Which distance between videos finds the right positives, and when?
 
-Figure 1 of ProViCo's appendix: during training, precision and recall of the pairs that each distance would
-mine, on batches with as many videos of every class. The paper takes 11 classes of UCF101 and 8 videos of each
-(88 videos, 308 pairs of one class), measures every 20 epochs, and begins at epoch 40, after the 30 without
-mining.
+Figure 1 of ProViCo's appendix: during training, precision and recall of the pairs that each
+distance would mine, on batches with as many videos of every class. The paper takes 11 classes of
+UCF101 and 8 videos of each (88 videos, 308 pairs of one class), measures every 20 epochs, and
+begins at epoch 40, after the 30 without mining.
 
     python benchmarks/distances.py                            # toy videos, ten epochs
     python benchmarks/distances.py --data toy21 --seed 21 --epochs 12 --every 3 --batch 32
@@ -11,19 +11,19 @@ mining.
         --epochs 40 --every 20 --out results/distances-cpu.json
 
 One ProViCo is trained (recipe `provico-toy` with the paper's stage without mining, mined by the
-Bhattacharyya distance; its training batches are drawn at random, not balanced), stopped every so many
-epochs, and asked. All distances see the same Gaussians of the same videos: two clips spread over a training
-video make one Gaussian, in evaluation mode, and Monte-Carlo distances draw the same K embeddings. The
-curves are the mean over several balanced batches that share no video, all pairs of a batch counted
-together.
+Bhattacharyya distance; its training batches are drawn at random, not balanced), stopped every so
+many epochs, and asked. All distances see the same Gaussians of the same videos: two clips spread
+over a training video make one Gaussian, in evaluation mode, and Monte-Carlo distances draw the same
+K embeddings. The curves are the mean over several balanced batches that share no video, all pairs
+of a batch counted together.
 
-A pair is mined if its distance is below the threshold. Here that is the mean distance of the videos of the
-batch from themselves (appendix Eq. 9), for each distance its own; --threshold gives all of them a fixed
-one, as the .15 of section 4.2, which only means something for the Bhattacharyya distance. *Bhattacharyya,
-exact* is the limit of infinitely many embeddings, in closed form: the mean squared distance of two
-Gaussians is that of their means plus both total variances. (With the distance of the means alone every
-video would be 0 from itself, and Eq. 9 would mine nothing.) The divergences take one variance a video, the
-geometric mean, as the paper's formulas do."""
+A pair is mined if its distance is below the threshold. Here that is the mean distance of the videos
+of the batch from themselves (appendix Eq. 9), for each distance its own; --threshold gives all of
+them a fixed one, as the .15 of section 4.2, which only means something for the Bhattacharyya
+distance. *Bhattacharyya, exact* is the limit of infinitely many embeddings, in closed form: the
+mean squared distance of two Gaussians is that of their means plus both total variances. (With the
+distance of the means alone every video would be 0 from itself, and Eq. 9 would mine nothing.) The
+divergences take one variance a video, the geometric mean, as the paper's formulas do."""
 
 import argparse
 import json

@@ -1,16 +1,18 @@
-"""What an effect of a paper does while its premise is turned up: one panel an effect, from `results/`.
+"""What an effect of a paper does while its premise is turned up: one panel an effect, from
+`results/`.
 
     python benchmarks/dose.py --out nbs/images/dose.png
 
-draws the panels whose results are there, and trains nothing. A point is the mean of the difference of two
-runs of the same seed, with its 95 % interval over the seeds (paired t). The results come from
-`benchmarks/worlds.py` (ProViCo at 0, 20, 40 % spoiled videos; MoQuad at five shares of misleading
-backgrounds), `benchmarks/cascade.py` (CPR) and `benchmarks/iic.py`.
+draws the panels whose results are there, and trains nothing. A point is the mean of the difference
+of two runs of the same seed, with its 95 % interval over the seeds (paired t). The results come
+from `benchmarks/worlds.py` (ProViCo at 0, 20, 40 % spoiled videos; MoQuad at five shares of
+misleading backgrounds), `benchmarks/cascade.py` (CPR) and `benchmarks/iic.py`.
 
     python benchmarks/dose.py --train --results runs/dose --out runs/dose/dose.png
 
-makes everything again: it runs these scripts for all results that the folder lacks, two at a time, and
-draws. It takes some four hours of one core, or two hours of two, and goes on where it was stopped."""
+makes everything again: it runs these scripts for all results that the folder lacks, two at a time,
+and draws. It takes some four hours of one core, or two hours of two, and goes on where it was
+stopped."""
 
 import argparse
 import json

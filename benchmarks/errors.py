@@ -1,10 +1,11 @@
-"""Processor time of simple errors, from the start of Python to the sentence: each command in a new process.
+"""Processor time of simple errors, from the start of Python to the sentence: each command in a new
+process.
 
     python benchmarks/errors.py --out results/errors-cpu.json
 
-A hundred misuses of the tables of `tests/misuses.py`, evenly spread over each: seven in ten by hand (files
-that are not there, tables and runs that are none, names that do not exist), the others made from the options
-(values out of their range, of another type, missing).
+A hundred misuses of the tables of `tests/misuses.py`, evenly spread over each: seven in ten by hand
+(files that are not there, tables and runs that are none, names that do not exist), the others made
+from the options (values out of their range, of another type, missing).
 """
 
 import argparse

@@ -2,35 +2,37 @@
 
     python benchmarks/evidence.py --data MANIFEST --minutes 120 --out results/evidence.json
 
-Where motion says more than looks (JHMDB, split 1, flow by `vssl-nb flow --method dis`), the question is
-whether what flow finds lifts frames; planned before the first run:
+Where motion says more than looks (JHMDB, split 1, flow by `vssl-nb flow --method dis`), the
+question is whether what flow finds lifts frames; planned before the first run:
 
     python benchmarks/evidence.py --data jhmdb/manifest.csv --second flow --epochs 16 --dtype bfloat16 \\
         --only 'coclr, flow' 'infonce, flow' ubernce infonce 'infonce, one schedule' labels \\
         --cache 4096 --folder runs/jhmdb --out results/evidence-jhmdb.json
 
-For each seed (of weights, batches and augmentation) fourteen trainings with the same backbone, clips,
-augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on a second view (`--second`:
-differences, or stored flow, which keeps the direction of motion); from these, for as many epochs again,
-longer InfoNCE, UberNCE, CoCLR (frames learn from what the second view finds, then the second view from what
-these frames find) and CPR (a cascade of three stages mines); and from random weights, for all epochs in one
-schedule, InfoNCE, IIC, SimCLR, MoQuad, ProViCo and cross-entropy with the labels, the ceiling of this
-backbone and budget. A training in two halves begins again in the middle, with its learning rate; that alone
-may help or harm, so it is compared with InfoNCE in two halves, and one in one schedule with InfoNCE in one
-schedule. Equal budget means equal videos; clips and seconds of each row stand in the table.
+For each seed (of weights, batches and augmentation) fourteen trainings with the same backbone,
+clips, augmentation, optimizer, batch and number of videos seen: InfoNCE on frames and on a second
+view (`--second`: differences, or stored flow, which keeps the direction of motion); from these, for
+as many epochs again, longer InfoNCE, UberNCE, CoCLR (frames learn from what the second view finds,
+then the second view from what these frames find) and CPR (a cascade of three stages mines); and
+from random weights, for all epochs in one schedule, InfoNCE, IIC, SimCLR, MoQuad, ProViCo and
+cross-entropy with the labels, the ceiling of this backbone and budget. A training in two halves
+begins again in the middle, with its learning rate; that alone may help or harm, so it is compared
+with InfoNCE in two halves, and one in one schedule with InfoNCE in one schedule. Equal budget means
+equal videos; clips and seconds of each row stand in the table.
 
-Beside them stand what needs no training: a colour histogram, encoders with random weights, and motion by
-hand, which is where and how much the frames change, and, where flow is stored, a histogram of its directions
-in a grid of 3 x 3 places and two halves of the clip.
+Beside them stand what needs no training: a colour histogram, encoders with random weights, and
+motion by hand, which is where and how much the frames change, and, where flow is stored, a
+histogram of its directions in a grid of 3 x 3 places and two halves of the clip.
 
 How many epochs fit is found by taking some steps of each recipe and encoding some test videos; with
-`--epochs` nothing is timed before. The plan is printed, kept in the folder and not changed afterwards: what
-was started and killed goes on with the same command.
+`--epochs` nothing is timed before. The plan is printed, kept in the folder and not changed
+afterwards: what was started and killed goes on with the same command.
 
-Each encoder is measured by retrieval (clean protocol), a linear probe, and a probe with a tenth of the
-labels. The intervals are a bootstrap over test videos: whole recordings are drawn with replacement, since
-clips of one recording fail together, and the seeds of a method with them. Two encoders are compared by the
-interval of their difference on the same draws; where it includes zero, the table has "open"."""
+Each encoder is measured by retrieval (clean protocol), a linear probe, and a probe with a tenth of
+the labels. The intervals are a bootstrap over test videos: whole recordings are drawn with
+replacement, since clips of one recording fail together, and the seeds of a method with them. Two
+encoders are compared by the interval of their difference on the same draws; where it includes zero,
+the table has "open"."""
 
 import argparse
 import json
@@ -163,8 +165,8 @@ def directions(
     u: torch.Tensor,  # (B, T, H, W) px, to the right
     v: torch.Tensor,  # (B, T, H, W) px, down
 ) -> torch.Tensor:
-    """Directions of flow, weighed by its speed: (B, 162), of length 1: eight directions and one for what
-    stands still (less than half a pixel), in two halves of the clip and 3 x 3 places."""
+    """Directions of flow, weighed by its speed: (B, 162), of length 1: eight directions and one for
+    what stands still (less than half a pixel), in two halves of the clip and 3 x 3 places."""
     speed = (u * u + v * v).sqrt()
     way = ((torch.atan2(v, u) / (2 * math.pi) * 8).round().long() % 8).masked_fill(speed < 0.5, 8)
     weight = torch.where(speed < 0.5, torch.full_like(speed, 0.05), speed)

@@ -1,18 +1,19 @@
-"""How fast are the features of a dataset made? Ten evenly spread clips of every video, on the processor.
+"""How fast are the features of a dataset made? Ten evenly spread clips of every video, on the
+processor.
 
-The baseline, in the same run, is the plain way: one video after another, each clip cut on its own, ten clips
-at a time, in PyTorch's own memory layout; then the same with another layout and memory that is kept. An
-earlier commit, a checkout of this repository, may run beside them.
+The baseline, in the same run, is the plain way: one video after another, each clip cut on its own,
+ten clips at a time, in PyTorch's own memory layout; then the same with another layout and memory
+that is kept. An earlier commit, a checkout of this repository, may run beside them.
 
     git worktree add ../earlier COMMIT
     python benchmarks/features.py --videos ../shared/videos/ucf101 --earlier ../earlier \
         --out results/features-cpu.json
 
-Every way takes the same videos in a process of its own, in turn. Numbers are processor seconds of all its
-threads, or with `--wall` seconds on the clock (on a quiet machine), medians over the rounds; `ratios` and
-`over_earlier` have each round's own baseline and earlier commit. Features of all ways are compared with those
-of the baseline, and so is R@k: the share of videos with one of their own folder among the k nearest others,
-by untrained weights."""
+Every way takes the same videos in a process of its own, in turn. Numbers are processor seconds of
+all its threads, or with `--wall` seconds on the clock (on a quiet machine), medians over the
+rounds; `ratios` and `over_earlier` have each round's own baseline and earlier commit. Features of
+all ways are compared with those of the baseline, and so is R@k: the share of videos with one of
+their own folder among the k nearest others, by untrained weights."""
 
 import argparse
 import json

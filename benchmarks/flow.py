@@ -1,19 +1,18 @@
-"""How fast is TV-L1? Pairs per second of ours, beside OpenCV's, at equal accuracy, on the same pairs in the
-same run.
+"""How fast is TV-L1? Pairs per second of ours, beside OpenCV's, at equal accuracy, on the same
+pairs in the same run.
 
-The baseline is OpenCV-contrib's `DualTVL1OpticalFlow` with its defaults and the same number of threads, one
-pair after the other. Ours runs the same iterations with the same rule for stopping, plain and compiled. The
-distance between the two flows is printed beside the speed, and beside that the distance of OpenCV from itself
-after one pixel of one frame has changed by one grey level.
+The baseline is OpenCV-contrib's `DualTVL1OpticalFlow` with its defaults and the same number of
+threads, one pair after the other. Ours runs the same iterations with the same rule for stopping,
+plain and compiled. The distance between the two flows is printed beside the speed, and beside that
+the distance of OpenCV from itself after one pixel of one frame has changed by one grey level.
 
     python benchmarks/flow.py --videos ../shared/videos --threads 2 --out results/flow-cpu.json
     python benchmarks/flow.py --device cuda --videos V --out results/flow-h200.json
 
-Pairs are neighbouring frames, from the middle of each video, scaled to a short side of 128 and of 240 px. On
-a GPU the pairs are repeated to full chunks, OpenCV takes a few only, on the CPU, and ours runs on the GPU
-alone. The bandwidth bound is that of an
-iteration that reads ten planes and writes six once (64 bytes a pixel), for the iterations that the pairs
-really took."""
+Pairs are neighbouring frames, from the middle of each video, scaled to a short side of 128 and of
+240 px. On a GPU the pairs are repeated to full chunks, OpenCV takes a few only, on the CPU, and
+ours runs on the GPU alone. The bandwidth bound is that of an iteration that reads ten planes and
+writes six once (64 bytes a pixel), for the iterations that the pairs really took."""
 
 import argparse
 import json

@@ -5,24 +5,26 @@
     python benchmarks/gpu.py --only checks step      # some
     python benchmarks/gpu.py --list                  # the plan, and what is done; without a GPU, too
 
-`--ucf101` and `--jhmdb` name the manifests of real clips (that of JHMDB with flow: `vssl-nb flow --method
-dis`) for the jobs that train on them; with make: `make gpu JHMDB=jhmdb/manifest.csv`.
+`--ucf101` and `--jhmdb` name the manifests of real clips (that of JHMDB with flow: `vssl-nb flow
+--method dis`) for the jobs that train on them; with make: `make gpu JHMDB=jhmdb/manifest.csv`.
 
-The plan has minutes for every job. Those of trainings on the toy and on JHMDB are computed for an A100
-(`results/budget.json`): steps alone, without videos and measuring. `ucf101` takes an hour, by its own
-clock. The others (~) are guesses after a first look at an H200 with 16 cores, in which `checks` took two
-minutes, a page of cells 41 s, and `torch.compile` of S3D had not ended after three minutes.
+The plan has minutes for every job. Those of trainings on the toy and on JHMDB are computed for an
+A100 (`results/budget.json`): steps alone, without videos and measuring. `ucf101` takes an hour, by
+its own clock. The others (~) are guesses after a first look at an H200 with 16 cores, in which
+`checks` took two minutes, a page of cells 41 s, and `torch.compile` of S3D had not ended after
+three minutes.
 
-Every job writes one file into results/, named after the GPU, with machine, versions and recipe in it; a job
-whose file is there is not done again. One that the clock stops, or that is killed, begins again or, if it
-trains, goes on where it was; what it had measured is kept as `...-partial`. What a job prints is kept in
-runs/gpu/<job>.log. Exit code 1 if a job failed; the others are done all the same.
+Every job writes one file into results/, named after the GPU, with machine, versions and recipe in
+it; a job whose file is there is not done again. One that the clock stops, or that is killed, begins
+again or, if it trains, goes on where it was; what it had measured is kept as `...-partial`. What a
+job prints is kept in runs/gpu/<job>.log. Exit code 1 if a job failed; the others are done all the
+same.
 
-`checks` is the one to look at first. It trains two steps of a recipe with PyTorch's own alarm for waits
-switched on, compares them with the same steps on the CPU, and the memory they took with what `budget`
-computed. `step` is the step beside the released loop, and beside what the GPU could do at most, and where
-its time goes; `methods` are the same for other batches, CoCLR, MoQuad and ProViCo; `input` is what a core of
-its machine decodes and augments."""
+`checks` is the one to look at first. It trains two steps of a recipe with PyTorch's own alarm for
+waits switched on, compares them with the same steps on the CPU, and the memory they took with what
+`budget` computed. `step` is the step beside the released loop, and beside what the GPU could do at
+most, and where its time goes; `methods` are the same for other batches, CoCLR, MoQuad and ProViCo;
+`input` is what a core of its machine decodes and augments."""
 
 import argparse
 import json

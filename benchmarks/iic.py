@@ -1,23 +1,26 @@
-"""What IIC is worth on the toy: three seeds, equal steps, its released quirks one by one, and a miner in it.
+"""What IIC is worth on the toy: three seeds, equal steps, its released quirks one by one, and a
+miner in it.
 
-For each seed (of the videos, the weights and the order): a random encoder, IIC as released, with features of
-length 1, then with a gradient to the broken clips besides, or with the own row left out where it is drawn
-again, or with both (the recipe `iic-toy`), the last without broken clips, and with positives that CPR's
-cascade mines, 1 to 5 of them or 5 throughout. `patches`: the recipe with clips broken in space, whose frames
-keep their order. All take the steps of `iic-toy`, from the same weights, on the same clips. Each
-encoder is measured by retrieval on test videos (clean protocol) on frames, on differences, and on both
-features side by side, as IIC joins them. InfoNCE on the same seeds is in `results/infonce-toy.json`.
+For each seed (of the videos, the weights and the order): a random encoder, IIC as released, with
+features of length 1, then with a gradient to the broken clips besides, or with the own row left out
+where it is drawn again, or with both (the recipe `iic-toy`), the last without broken clips, and
+with positives that CPR's cascade mines, 1 to 5 of them or 5 throughout. `patches`: the recipe with
+clips broken in space, whose frames keep their order. All take the steps of `iic-toy`, from the same
+weights, on the same clips. Each encoder is measured by retrieval on test videos (clean protocol) on
+frames, on differences, and on both features side by side, as IIC joins them. InfoNCE on the same
+seeds is in `results/infonce-toy.json`.
 
-`told` says how well each encoder tells 384 training clips, drawn anew, from the same clips shuffled: how
-often frames (differences) are nearer to their own differences (frames) than to the broken frames; how far
-breaking moves a feature, as a share of the distance to another video; and how often a linear probe that has
-seen half of the videos tells whole from broken in the other half.
+`told` says how well each encoder tells 384 training clips, drawn anew, from the same clips
+shuffled: how often frames (differences) are nearer to their own differences (frames) than to the
+broken frames; how far breaking moves a feature, as a share of the distance to another video; and
+how often a linear probe that has seen half of the videos tells whole from broken in the other half.
 
     python benchmarks/iic.py --seeds 10 11 12 --out results/iic-toy.json
 
-The recipe was chosen on other seeds. What was started and killed goes on with the same command. A row without
-`told` is trained again for it and keeps its numbers; `r1_again` is there where the second training differs.
-`later` says on what machine and with what versions rows and `told` were added."""
+The recipe was chosen on other seeds. What was started and killed goes on with the same command. A
+row without `told` is trained again for it and keeps its numbers; `r1_again` is there where the
+second training differs. `later` says on what machine and with what versions rows and `told` were
+added."""
 
 import argparse
 import json

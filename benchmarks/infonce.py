@@ -1,17 +1,20 @@
-"""What InfoNCE is worth on the toy: three seeds, at equal budget, beside what anybody would try first.
+"""What InfoNCE is worth on the toy: three seeds, at equal budget, beside what anybody would try
+first.
 
-For each seed (of the videos, the weights and the order) and each of two views, frames (`rgb`) and frame
-differences (`residual`): a random encoder, InfoNCE in the batch, and cross-entropy with the labels. On
-differences, where InfoNCE works, also SimSiam, InfoNCE with a queue of 512 keys, and InfoNCE with one part
-left out: without augmentation (query and key are one and the same clip, unchanged) and without negatives
-(only the own key, pulled closer). Beside these chance and a colour histogram. Within a view all are trained
-from the same weights, on the same batches, with the same optimizer, schedule and number of steps: those of
-the recipes `infonce-toy-rgb` and `infonce-toy-residual`. Each encoder is measured by retrieval on test
-videos (clean protocol), and by how its features spread.
+For each seed (of the videos, the weights and the order) and each of two views, frames (`rgb`) and
+frame differences (`residual`): a random encoder, InfoNCE in the batch, and cross-entropy with the
+labels. On differences, where InfoNCE works, also SimSiam, InfoNCE with a queue of 512 keys, and
+InfoNCE with one part left out: without augmentation (query and key are one and the same clip,
+unchanged) and without negatives (only the own key, pulled closer). Beside these chance and a colour
+histogram. Within a view all are trained from the same weights, on the same batches, with the same
+optimizer, schedule and number of steps: those of the recipes `infonce-toy-rgb` and
+`infonce-toy-residual`. Each encoder is measured by retrieval on test videos (clean protocol), and
+by how its features spread.
 
     python benchmarks/infonce.py --seeds 10 11 12 --out results/infonce-toy.json
 
-The recipes were chosen on other seeds. What was started and killed goes on with the same command."""
+The recipes were chosen on other seeds. What was started and killed goes on with the same
+command."""
 
 import argparse
 import json

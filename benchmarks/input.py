@@ -1,27 +1,29 @@
-"""How fast do samples come in? Two 32-frame clips of a video at 128 px with the full augmentation of the
-released code.
+"""How fast do samples come in? Two 32-frame clips of a video at 128 px with the full augmentation
+of the released code.
 
-The baseline, in the same run, is the released recipe as the fact sheet describes it (b6, b8): frames kept as
-JPEG, each decoded with PIL and sent one by one through crop, colour jitter, grey, blur, flip and conversion,
-all on the worker. Ours decodes the video file itself, crops and scales in the worker, and does the rest on
-whole clips: on a GPU, or, end to end on this machine, on the same core.
+The baseline, in the same run, is the released recipe as the fact sheet describes it (b6, b8):
+frames kept as JPEG, each decoded with PIL and sent one by one through crop, colour jitter, grey,
+blur, flip and conversion, all on the worker. Ours decodes the video file itself, crops and scales
+in the worker, and does the rest on whole clips: on a GPU, or, end to end on this machine, on the
+same core.
 
     git worktree add ../earlier COMMIT
     python benchmarks/input.py --videos ../shared/videos/ucf101 --earlier ../earlier \
         --out results/input-cpu.json
 
-One core, one thread, and processor time, so that others on the machine matter little; each way takes the same
-videos in the same order. An earlier commit, a checkout of this repository, may take turns with this one, each
-round in a process of its own. Numbers are medians over the rounds; `ratios` and `over_earlier` have each
-round's own baseline and earlier commit. Then, each against its baseline in the same run, of every video its
-fastest round:
+One core, one thread, and processor time, so that others on the machine matter little; each way
+takes the same videos in the same order. An earlier commit, a checkout of this repository, may take
+turns with this one, each round in a process of its own. Numbers are medians over the rounds;
+`ratios` and `over_earlier` have each round's own baseline and earlier commit. Then, each against
+its baseline in the same run, of every video its fastest round:
 
-- two clips of a transcoded video of 300 frames (real clips, run forth and back until they have as many), with
-  the table of keyframes and without;
-- a manifest of `--rows` rows: seconds to read it, against one line after the other, and the memory that a
-  forked worker makes its own when it looks at every row, against a list of Row objects;
-- shared memory of 16 workers at batch 128 and CoCLR's two streams, computed, and measured at a quarter of the
-  side, while nobody takes the batches (Linux)."""
+- two clips of a transcoded video of 300 frames (real clips, run forth and back until they have
+  as many), with the table of keyframes and without;
+- a manifest of `--rows` rows: seconds to read it, against one line after the other, and the
+  memory that a forked worker makes its own when it looks at every row, against a list of Row
+  objects;
+- shared memory of 16 workers at batch 128 and CoCLR's two streams, computed, and measured at a
+  quarter of the side, while nobody takes the batches (Linux)."""
 
 import argparse
 import csv

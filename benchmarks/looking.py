@@ -1,15 +1,16 @@
 """Where do the encoders of `benchmarks/moquad.py` look, and which classes gain?
 
-Nothing is trained here: for each seed the finished runs of SimCLR and of MoQuad are opened, and a third one
-as reference.
+Nothing is trained here: for each seed the finished runs of SimCLR and of MoQuad are opened, and a
+third one as reference.
 
     python benchmarks/looking.py --runs runs/moquad --out results/looking-toy.json
 
-Class activation maps (Figure 5): a linear probe on frozen features of the training videos, maps of the class
-of the label on the test videos, the share of the positive map on what moves, beside its share of the area,
-the most that maps so coarse can reach, and a random encoder. Classes (Table 7): R@1 class by class, and what
-the reference keeps of each when clips stand still (`health.need_of_motion`); a group that is empty on a
-toy has no gain. The reference is neither of the two that are compared."""
+Class activation maps (Figure 5): a linear probe on frozen features of the training videos, maps of
+the class of the label on the test videos, the share of the positive map on what moves, beside its
+share of the area, the most that maps so coarse can reach, and a random encoder. Classes (Table 7):
+R@1 class by class, and what the reference keeps of each when clips stand still
+(`health.need_of_motion`); a group that is empty on a toy has no gain. The reference is neither of
+the two that are compared."""
 
 import argparse
 import json

@@ -1,17 +1,17 @@
 """What does retrieval by match probability cost, in time and in memory?
 
-Every video has M distributions and draws K points from each; all points of a query are compared with all
-points of every gallery video (Eq. 9 of ProViCo). Ours compares chunks of videos with chunks of videos and
-keeps one number a pair. The baseline is the equation as one would write it down: all points of the gallery
-are drawn once and kept, and a query is compared with all of them at once. Both draw the same points and are
-checked to agree. They take turns, round by round, and the median counts; the cosine of the means stands
-beside them.
+Every video has M distributions and draws K points from each; all points of a query are compared
+with all points of every gallery video (Eq. 9 of ProViCo). Ours compares chunks of videos with
+chunks of videos and keeps one number a pair. The baseline is the equation as one would write it
+down: all points of the gallery are drawn once and kept, and a query is compared with all of them at
+once. Both draw the same points and are checked to agree. They take turns, round by round, and the
+median counts; the cosine of the means stands beside them.
 
     python benchmarks/match_probability.py --out results/match-probability-cpu.json
 
-Memory: what a process of its own holds at most on top of the Gaussians, beside what page 24 computes. The
-last line computes time and memory of UCF101 (3,783 queries, 9,537 gallery videos) from the largest size
-that was measured: time grows with the number of pairs."""
+Memory: what a process of its own holds at most on top of the Gaussians, beside what page 24
+computes. The last line computes time and memory of UCF101 (3,783 queries, 9,537 gallery videos)
+from the largest size that was measured: time grows with the number of pairs."""
 
 import argparse
 import json

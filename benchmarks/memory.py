@@ -1,20 +1,22 @@
-"""Computed memory of a training step against what small real runs take; and the table of every training.
+"""Computed memory of a training step against what small real runs take; and the table of every
+training.
 
     python benchmarks/memory.py --out results/memory-cpu.json
     python benchmarks/memory.py --table --out results/budget.json
     python benchmarks/memory.py --device cuda --out results/memory-gpu.json   # waits for a GPU
 
-Three backbones, two batches each, with and without recomputation, on blank clips, two optimizer steps by the
-loop itself. On a CPU each case runs in fresh processes of two kinds, which know nothing of what is computed:
+Three backbones, two batches each, with and without recomputation, on blank clips, two optimizer
+steps by the loop itself. On a CPU each case runs in fresh processes of two kinds, which know
+nothing of what is computed:
 
     measured:   peak of the resident memory (VmHWM) in the second step, less what was resident before the run
                 began; freed memory goes back to the system at once (MALLOC_MMAP_THRESHOLD_, and `keep_memory`
                 is left out)
     allocator:  peak of the bytes that torch's allocator reports to the profiler
 
-Two threads: with one, torch takes a convolution on the CPU that unfolds its input (200 MB more for `small`).
-On a GPU, `measured` is torch.cuda.max_memory_allocated of the second step, and `reserved` what the caching
-allocator had taken from the device.
+Two threads: with one, torch takes a convolution on the CPU that unfolds its input (200 MB more for
+`small`). On a GPU, `measured` is torch.cuda.max_memory_allocated of the second step, and `reserved`
+what the caching allocator had taken from the device.
 """
 
 import argparse

@@ -1,9 +1,10 @@
 """What does a cascade of mining cost, beside one that goes through the batch query by query?
 
-Both find positives for a batch of queries in two memories, the similarities included, and are checked to
-take the same. The baseline follows the algorithm as one would write it down: for each query, the features of
-what is left are gathered, compared and cut, stage by stage. Ours compares all queries with all keys once in
-each view and then gathers similarities only. They take turns, round by round, and the median counts.
+Both find positives for a batch of queries in two memories, the similarities included, and are
+checked to take the same. The baseline follows the algorithm as one would write it down: for each
+query, the features of what is left are gathered, compared and cut, stage by stage. Ours compares
+all queries with all keys once in each view and then gathers similarities only. They take turns,
+round by round, and the median counts.
 
     python benchmarks/mining.py --out results/mining-cpu.json
 

@@ -1,18 +1,20 @@
 """Do the claims of the MoQuad paper hold on the toy, and not only with one seed?
 
-For each seed a toy whose backgrounds give the class away in most training videos and in no test video
-(`--bias`), and on it: the ladder (SimCLR with one anchor, and the parts of the quadruple one after another;
-Table 4), other disturbances of motion and of appearance (Table 5), hard negatives and the appearance task
-(Table 6). Each is measured by retrieval on test videos (clean protocol), beside a random encoder, a colour
-histogram and chance, and by the mean ranks of its own clips over the epochs (Figure 4).
+For each seed a toy whose backgrounds give the class away in most training videos and in no test
+video (`--bias`), and on it: the ladder (SimCLR with one anchor, and the parts of the quadruple one
+after another; Table 4), other disturbances of motion and of appearance (Table 5), hard negatives
+and the appearance task (Table 6). Each is measured by retrieval on test videos (clean protocol),
+beside a random encoder, a colour histogram and chance, and by the mean ranks of its own clips over
+the epochs (Figure 4).
 
-All runs of a seed begin with the same weights and see equally many videos. A quadruple holds more clips than
-a pair, so the lower rungs are also trained for as many *clips* as the full one: `…, equal clips`.
+All runs of a seed begin with the same weights and see equally many videos. A quadruple holds more
+clips than a pair, so the lower rungs are also trained for as many *clips* as the full one: `…,
+equal clips`.
 
     python benchmarks/moquad.py --seeds 21 22 23 --out results/moquad-toy.json
 
-`--only ladder` (motion, appearance, mining, warm-up) runs a part. Seeds 21 to 23 were not looked at when
-settings were chosen. What was started and killed goes on with the same command."""
+`--only ladder` (motion, appearance, mining, warm-up) runs a part. Seeds 21 to 23 were not looked at
+when settings were chosen. What was started and killed goes on with the same command."""
 
 import argparse
 import csv

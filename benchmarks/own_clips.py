@@ -2,34 +2,37 @@
 
     python benchmarks/own_clips.py --data JHMDB --given UCF101 --out results/own-clips-cpu.json
 
-Written down before the first run. The clips: JHMDB, split 1 (21 actions of half a second to 1.3 s; its 217
-test clips of 88 recordings stay the same), of whose 491 training clips 60, 250 and all are there, nested,
-whole recordings, the classes in turn. Who has them trains InfoNCE (with the queue that `own-videos` would
-choose), SimCLR or LeJEPA on frames, from random weights or from a *given* encoder: SimCLR, trained on nine
-classes of UCF101 for twice as many steps. All trainings have the same backbone (`small`, 48 px, 8 frames, one
-in 2), projection, augmentation, optimizer (Adam, 1e-3), batch and precision (forward passes in bfloat16), and
-see as many clips, two of each of 200 x 30 videos, whatever the number of clips that there are. No setting was
-chosen on these clips.
+Written down before the first run. The clips: JHMDB, split 1 (21 actions of half a second to 1.3 s;
+its 217 test clips of 88 recordings stay the same), of whose 491 training clips 60, 250 and all are
+there, nested, whole recordings, the classes in turn. Who has them trains InfoNCE (with the queue
+that `own-videos` would choose), SimCLR or LeJEPA on frames, from random weights or from a *given*
+encoder: SimCLR, trained on nine classes of UCF101 for twice as many steps. All trainings have the
+same backbone (`small`, 48 px, 8 frames, one in 2), projection, augmentation, optimizer (Adam,
+1e-3), batch and precision (forward passes in bfloat16), and see as many clips, two of each of 200 x
+30 videos, whatever the number of clips that there are. No setting was chosen on these clips.
 
-Beside them stand what needs no training: chance, a colour histogram, motion by hand (energy of differences in
-4 x 4 places and 8 times, and flow directions in 3 x 3 places and two halves, DIS at 96 px; their cosines are
-added), both together, random weights, and the given encoder as it is.
+Beside them stand what needs no training: chance, a colour histogram, motion by hand (energy of
+differences in 4 x 4 places and 8 times, and flow directions in 3 x 3 places and two halves, DIS at
+96 px; their cosines are added), both together, random weights, and the given encoder as it is.
 
-Measured: R@1 of the test clips among the clips that there are (protocol `clean`), and a linear probe on them
-(its strength chosen on held-out recordings where each class has two, else the middle one, 1e-4). Intervals of
-95 %: a bootstrap of the test recordings, and of the seeds where there are several. What is compared with the
-histogram and with motion by hand is the difference on the same draws. Advice, by a rule: what is above both
-with the interval of its difference; where nothing is, the better of the two.
+Measured: R@1 of the test clips among the clips that there are (protocol `clean`), and a linear
+probe on them (its strength chosen on held-out recordings where each class has two, else the middle
+one, 1e-4). Intervals of 95 %: a bootstrap of the test recordings, and of the seeds where there are
+several. What is compared with the histogram and with motion by hand is the difference on the same
+draws. Advice, by a rule: what is above both with the interval of its difference; where nothing is,
+the better of the two.
 
-Seed 0 of all cells comes first (250 clips, all, 60), then seeds 1 and 2 of 250 clips. Results are written
-after each training; one that was killed begins anew, so that its processor time is whole. The time of a row
-is that of its training and of measuring it; the given encoder's is a row of its own.
+Seed 0 of all cells comes first (250 clips, all, 60), then seeds 1 and 2 of 250 clips. Results are
+written after each training; one that was killed begins anew, so that its processor time is whole.
+The time of a row is that of its training and of measuring it; the given encoder's is a row of its
+own.
 
-Added when the rows of 250 clips and InfoNCE's of all clips were known, and before the first run of its own:
-is a minute too little? With all clips and the same given encoder every training again with three times as
-many steps (`--longer`), in front of the further seeds. They are rows of their own, under the same rule.
-Added when all rows above were known, and before the first run of their own: BYOL and SimSiam (the momentum of
-BYOL's target is 0), with all clips and from random weights, last."""
+Added when the rows of 250 clips and InfoNCE's of all clips were known, and before the first run
+of its own: is a minute too little? With all clips and the same given encoder every training
+again with three times as many steps (`--longer`), in front of the further seeds. They are rows
+of their own, under the same rule. Added when all rows above were known, and before the first run
+of their own: BYOL and SimSiam (the momentum of BYOL's target is 0), with all clips and from
+random weights, last."""
 
 import argparse
 import itertools

@@ -1,7 +1,8 @@
 """What does it bring CoCLR to drop the own key from the positives?
 
-CoCLR on the frames of the toy, from the InfoNCE encoders that `benchmarks/story.py` has trained, with the own
-key dropped in none, half and nine of ten steps. The last is the recipe's, and was trained there.
+CoCLR on the frames of the toy, from the InfoNCE encoders that `benchmarks/story.py` has trained,
+with the own key dropped in none, half and nine of ten steps. The last is the recipe's, and was
+trained there.
 
     python benchmarks/story.py --seeds 21 22 23 --folder runs/story --out results/story-toy-fresh.json
     python benchmarks/own_key.py --story runs/story --seeds 21 22 23 --out results/own-key-toy.json

@@ -2,10 +2,10 @@
 
     python benchmarks/own_videos.py folder:3 other:5 --out results/own-videos-cpu.json
 
-Each argument is a folder of videos and the minutes it gets. Every run is a whole command in a process of its
-own, from the start of Python to the last line of the verdict; what it chose, and why, is read from its run
-folder. The load of the machine is noted before and after: other work makes steps slower, and the time is to
-be kept all the same."""
+Each argument is a folder of videos and the minutes it gets. Every run is a whole command in a
+process of its own, from the start of Python to the last line of the verdict; what it chose, and
+why, is read from its run folder. The load of the machine is noted before and after: other work
+makes steps slower, and the time is to be kept all the same."""
 
 import argparse
 import datetime

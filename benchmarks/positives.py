@@ -1,8 +1,8 @@
 """What is the choice of positives worth, when nothing else changes?
 
-All learn on the frames of the toy, from the same InfoNCE encoder, with the same queue, momentum encoder,
-temperature, batches, schedule and number of steps: those of the recipe `coclr-toy-rgb-cycle1`. They differ in
-who counts as a positive:
+All learn on the frames of the toy, from the same InfoNCE encoder, with the same queue, momentum
+encoder, temperature, batches, schedule and number of steps: those of the recipe
+`coclr-toy-rgb-cycle1`. They differ in who counts as a positive:
 
     own             the own key: InfoNCE with a queue
     frames          also the keys that the learning network itself finds most alike (CoCLR with
@@ -12,14 +12,14 @@ who counts as a positive:
     labels, mean    the same with the mean of logs (`form=supcon`)
     labels, dropped `labels`, and the own key is dropped as CoCLR drops it
 
-The two that mine drop the own key in nine of ten steps, as the recipe does, and count siblings as positives
-(the labels do, too). Retrieval on test videos, clean protocol. `mined` is the share of mined keys that have
-the query's class, in the first and in the last epoch.
+The two that mine drop the own key in nine of ten steps, as the recipe does, and count siblings as
+positives (the labels do, too). Retrieval on test videos, clean protocol. `mined` is the share of
+mined keys that have the query's class, in the first and in the last epoch.
 
     python benchmarks/positives.py --seeds 21 22 23 --out results/positives-toy.json
 
-What was started and killed goes on with the same command; the coins of `labels, dropped` begin anew then, so
-delete a run of it that was killed if you want these numbers to the digit."""
+What was started and killed goes on with the same command; the coins of `labels, dropped` begin anew
+then, so delete a run of it that was killed if you want these numbers to the digit."""
 
 import argparse
 import json

@@ -2,20 +2,22 @@
 
     python benchmarks/provico.py --seeds 21 22 23 --out results/provico-toy.json
 
-Trains `provico-toy` and its neighbours, each with the same videos: without mining (appendix Table 2), other
-weights of the prior and fewer samples (Table 4), one clip, a smaller batch (appendix Table 1), and the two
-choices that the paper leaves open and that decide most: which variance Eq. 10 means, and the threshold.
-Measured for each: R@1 of the features, of the means and of match probability (appendix Table 3). For the
-first, and for the other variance: uncertainty and R@1 over the training, accuracy in bins of uncertainty
-(Figure 4), uncertainty of mixed and masked clips (appendix Figure 6). Runs that are finished are not trained
-again; a run that was stopped goes on.
+Trains `provico-toy` and its neighbours, each with the same videos: without mining (appendix Table
+2), other weights of the prior and fewer samples (Table 4), one clip, a smaller batch (appendix
+Table 1), and the two choices that the paper leaves open and that decide most: which variance Eq. 10
+means, and the threshold. Measured for each: R@1 of the features, of the means and of match
+probability (appendix Table 3). For the first, and for the other variance: uncertainty and R@1 over
+the training, accuracy in bins of uncertainty (Figure 4), uncertainty of mixed and masked clips
+(appendix Figure 6). Runs that are finished are not trained again; a run that was stopped goes on.
 
-What the weights of Eq. 10 are worth, and one direction from the same beginning as the base, was asked later:
+What the weights of Eq. 10 are worth, and one direction from the same beginning as the base, was
+asked later:
 
     python benchmarks/provico.py --only 'with mining' 'one direction, variance 1' 'no weights' \\
         --out results/provico-weights-toy.json
 
-The runs 'all pairs' and 'all pairs, K=5' count the pairs k = k', with ten and five samples (Table 4)."""
+The runs 'all pairs' and 'all pairs, K=5' count the pairs k = k', with ten and five samples (Table
+4)."""
 
 import argparse
 import csv

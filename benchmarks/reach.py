@@ -3,19 +3,19 @@
     python benchmarks/evidence.py --data MANIFEST --folder runs/evidence
     python benchmarks/reach.py --data MANIFEST --like runs/evidence --out results/reach.json
 
-The evidence run says what there is with all videos, epochs and pixels. Here each of the three is made
-smaller, one at a time, for four of its trainings: InfoNCE on frames and on differences, longer InfoNCE,
-and CoCLR on frames mined by the differences. Fewer videos are whole recordings, a part of those of each
-class, and the smaller part lies within the larger one. Fewer videos in as many epochs and as many videos
-in fewer epochs are the same number of steps, so the two say whether it is new videos or more steps that
-help. Fewer training videos are also fewer to find a neighbour among, so the encoder that saw all of them
-is measured in each part as well (*whole*), and what a doubling of videos brings to the training is the
-line through the differences to it.
+The evidence run says what there is with all videos, epochs and pixels. Here each of the three is
+made smaller, one at a time, for four of its trainings: InfoNCE on frames and on differences, longer
+InfoNCE, and CoCLR on frames mined by the differences. Fewer videos are whole recordings, a part of
+those of each class, and the smaller part lies within the larger one. Fewer videos in as many epochs
+and as many videos in fewer epochs are the same number of steps, so the two say whether it is new
+videos or more steps that help. Fewer training videos are also fewer to find a neighbour among, so
+the encoder that saw all of them is measured in each part as well (*whole*), and what a doubling of
+videos brings to the training is the line through the differences to it.
 
 For each of the three a line through R@1 over the logarithm of what was changed says what a doubling
-brings, with a 95 % interval (bootstrap over recordings and seeds, as in the evidence run), and how many
-doublings the histogram is away from CoCLR. A line is not a law: the answer is how far, not whether. The
-folder goes on where it stands."""
+brings, with a 95 % interval (bootstrap over recordings and seeds, as in the evidence run), and how
+many doublings the histogram is away from CoCLR. A line is not a law: the answer is how far, not
+whether. The folder goes on where it stands."""
 
 import argparse
 import csv

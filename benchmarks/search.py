@@ -1,17 +1,20 @@
-"""How long does a search take? Whole commands, from the start of Python to the last line of the table.
+"""How long does a search take? Whole commands, from the start of Python to the last line of the
+table.
 
-Folders of so many files hold an index of made-up features (the files themselves are empty: only their names,
-sizes and times count). Queries: a file of the folder, for which no network is needed; a file from outside and
-a span of time, which are encoded by an untrained network. Between them, as baselines in the same run: the
-start of Python with PyTorch alone; the search alone beside scikit-learn's brute force on the same features,
-checked to give the same answer; and, with `--before`, the same commands of an earlier version (a checkout of
-it). Last, where the time of a new query goes, part by part, in one process.
+Folders of so many files hold an index of made-up features (the files themselves are empty: only
+their names, sizes and times count). Queries: a file of the folder, for which no network is needed;
+a file from outside and a span of time, which are encoded by an untrained network. Between them, as
+baselines in the same run: the start of Python with PyTorch alone; the search alone beside
+scikit-learn's brute force on the same features, checked to give the same answer; and, with
+`--before`, the same commands of an earlier version (a checkout of it). Last, where the time of a
+new query goes, part by part, in one process.
 
     git worktree add /tmp/before 553e70c
     python benchmarks/search.py --before /tmp/before --out results/search-cpu.json
 
-Every command runs `--rounds` times, in turn; all times are kept, and the median counts. Beside the seconds
-on the clock stand those of the processor, which others that use the machine at the same time change less."""
+Every command runs `--rounds` times, in turn; all times are kept, and the median counts. Beside the
+seconds on the clock stand those of the processor, which others that use the machine at the same
+time change less."""
 
 import argparse
 import json

@@ -1,17 +1,18 @@
-"""What SimCLR is worth on the toy, and what large batches buy it: three seeds, beside InfoNCE in the batch.
+"""What SimCLR is worth on the toy, and what large batches buy it: three seeds, beside InfoNCE in
+the batch.
 
 On frame differences SimCLR is trained with batches of 8, 32 and 128 videos, for the same number of
-epochs: all see the same clips, and a larger batch means fewer steps. The learning rate grows with the
-square root of the batch, as is usual for Adam. `infonce-one` is InfoNCE without its momentum encoder, so
-that it differs from SimCLR in its candidates only. On frames (`rgb`) SimCLR is trained with the batch of
-its recipe. Weights, clips, optimizer, schedule and measurement are those of `benchmarks/infonce.py`. Its
-rows for the same seeds are the neighbours of these and are not made again: InfoNCE, chance, histogram,
-random encoder, SimSiam, cross-entropy.
+epochs: all see the same clips, and a larger batch means fewer steps. The learning rate grows with
+the square root of the batch, as is usual for Adam. `infonce-one` is InfoNCE without its momentum
+encoder, so that it differs from SimCLR in its candidates only. On frames (`rgb`) SimCLR is trained
+with the batch of its recipe. Weights, clips, optimizer, schedule and measurement are those of
+`benchmarks/infonce.py`. Its rows for the same seeds are the neighbours of these and are not made
+again: InfoNCE, chance, histogram, random encoder, SimSiam, cross-entropy.
 
     python benchmarks/simclr.py --seeds 10 11 12 --out results/simclr-toy.json
 
-SimCLR's settings are those of InfoNCE; others were tried on seed 20. What was started and killed goes on
-with the same command."""
+SimCLR's settings are those of InfoNCE; others were tried on seed 20. What was started and killed
+goes on with the same command."""
 
 import argparse
 import json

@@ -1,10 +1,10 @@
 """How fast is a training step, and what does each switch bring?
 
-A step of InfoNCE with a queue: queries and keys forward, loss, backward, optimizer, momentum encoder, queue.
-The baseline, measured in the same run, is the plain recipe of the released code in today's PyTorch: float32,
-contiguous tensors, eager, Adam and the momentum encoder in a loop over parameters, the allocator as it comes.
-Clips are random and already on the device; decoding and augmentation have their own columns in a run's
-times.csv.
+A step of InfoNCE with a queue: queries and keys forward, loss, backward, optimizer, momentum
+encoder, queue. The baseline, measured in the same run, is the plain recipe of the released code in
+today's PyTorch: float32, contiguous tensors, eager, Adam and the momentum encoder in a loop over
+parameters, the allocator as it comes. Clips are random and already on the device; decoding and
+augmentation have their own columns in a run's times.csv.
 
     python benchmarks/step.py                                # CPU or GPU, S3D at 32 x 128 x 128
     python benchmarks/step.py --device cuda --out results/step-h200.json --profile
@@ -12,21 +12,24 @@ times.csv.
     python benchmarks/step.py --quadruples --backbone r3d18 --clip 16 112 112 --batch 4   # the fourth alone
     python benchmarks/step.py --distributions --backbone r3d18 --clip 16 112 112 --batch 4    # the fifth
 
-The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run, what the
-frozen sampler of the other view costs (one more forward pass), and what finding the positives costs
-(similarities in the other view, top-k, masks, the own key dropped), each timed alone.
+The third table is CoCLR with the fastest switches: its step beside that of InfoNCE in the same run,
+what the frozen sampler of the other view costs (one more forward pass), and what finding the
+positives costs (similarities in the other view, top-k, masks, the own key dropped), each timed
+alone.
 
-The fourth table is MoQuad: a step on four clips of each video, views included, and what building its
-quadruples costs. *Sampling* is all that the workers draw for them, frame numbers and disturbances, one
-video after another as if nothing ran beside it; *RAD* mixes still images into two of the four clips on the
-device. Decoding is the same with and without, as long as the same frames are asked for.
+The fourth table is MoQuad: a step on four clips of each video, views included, and what building
+its quadruples costs. *Sampling* is all that the workers draw for them, frame numbers and
+disturbances, one video after another as if nothing ran beside it; *RAD* mixes still images into two
+of the four clips on the device. Decoding is the same with and without, as long as the same frames
+are asked for.
 
-The fifth table is ProViCo at the paper's size, 96 videos of 2 clips, 10 samples, 512 directions: head,
-samples, distances, mining and loss, forward and backward, on features that are given, beside a step. Where
-96 videos are too many for the device, the step is that of `--batch` videos, times 96 over the batch.
+The fifth table is ProViCo at the paper's size, 96 videos of 2 clips, 10 samples, 512 directions:
+head, samples, distances, mining and loss, forward and backward, on features that are given, beside
+a step. Where 96 videos are too many for the device, the step is that of `--batch` videos, times 96
+over the batch.
 
-Each variant runs in a process of its own, several times in turn, and its fastest step counts. The bound is
-the longer of two times that no implementation can beat:
+Each variant runs in a process of its own, several times in turn, and its fastest step counts. The
+bound is the longer of two times that no implementation can beat:
 
     FLOPs / peak:      the convolutions and products of a step, counted, at the speed of the fastest of
                        large matrix products and pointwise convolutions in this precision

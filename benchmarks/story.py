@@ -1,21 +1,21 @@
 """Does the toy tell the story of the CoCLR paper, and not only with one seed?
 
-For each seed, everything that `make demo` trains: InfoNCE on frames; from its weights and with the same
-number of steps InfoNCE again, CoCLR mined by frame differences, and UberNCE; both streams. And, beside it,
-plain cross-entropy with the labels: the same start, batches, augmentation, optimizer and number of steps as
-UberNCE, a linear layer in the place of queue and projection. Cross-entropy looks at the first of the two
-clips, the one that UberNCE has gradients for. Each encoder is measured by retrieval on test videos (clean
-protocol).
+For each seed, everything that `make demo` trains: InfoNCE on frames; from its weights and with the
+same number of steps InfoNCE again, CoCLR mined by frame differences, and UberNCE; both streams.
+And, beside it, plain cross-entropy with the labels: the same start, batches, augmentation,
+optimizer and number of steps as UberNCE, a linear layer in the place of queue and projection.
+Cross-entropy looks at the first of the two clips, the one that UberNCE has gradients for. Each
+encoder is measured by retrieval on test videos (clean protocol).
 
-The sum of two streams is the claim that holds least surely. So the script also tells in how many dimensions
-the cosines of either stream are decided, and measures the streams whitened: rotated and scaled so that all
-directions of the training videos weigh alike.
+The sum of two streams is the claim that holds least surely. So the script also tells in how many
+dimensions the cosines of either stream are decided, and measures the streams whitened: rotated and
+scaled so that all directions of the training videos weigh alike.
 
     python benchmarks/story.py --seeds 0 7 8 9 --out results/story-toy.json
 
-What was started and killed goes on with the same command. The settings were chosen while looking at the test
-videos of seeds 0 to 7; seed 8 was run once, afterwards, and on seed 9 CoCLR was tried at the temperatures
-0.05 and 0.1 too."""
+What was started and killed goes on with the same command. The settings were chosen while looking at
+the test videos of seeds 0 to 7; seed 8 was run once, afterwards, and on seed 9 CoCLR was tried at
+the temperatures 0.05 and 0.1 too."""
 
 import argparse
 import json
@@ -91,16 +91,16 @@ def cross_entropy(folder: Path, seed: int, **changes) -> dict:
 
 
 def whitened(query: Tensor, gallery: Tensor, floor: float = 0.01) -> tuple[Tensor, Tensor]:
-    """Rows of length 1 of centred (Q, D) and (N, D), in which all directions of the gallery weigh alike;
-    those near or below `floor` of the longest weigh less."""
+    """Rows of length 1 of centred (Q, D) and (N, D), in which all directions of the gallery weigh
+    alike; those near or below `floor` of the longest weigh less."""
     _, s, v = torch.linalg.svd(gallery, full_matrices=False)
     w = v.T / (s + floor * s[0])
     return F.normalize(query @ w, dim=1), F.normalize(gallery @ w, dim=1)
 
 
 def effective(query: Tensor, gallery: Tensor) -> float:
-    """In how many dimensions the cosines of (Q, D) with (N, D) are decided: 1 over their mean square,
-    which is 1/d for directions that fill d dimensions evenly."""
+    """In how many dimensions the cosines of (Q, D) with (N, D) are decided: 1 over their mean
+    square, which is 1/d for directions that fill d dimensions evenly."""
     return (1 / (F.normalize(query, dim=1) @ F.normalize(gallery, dim=1).T).square().mean()).item()
 
 

@@ -1,11 +1,13 @@
-"""What the networks of `benchmarks/story.py` make of the toy videos, kept small, for pictures of lessons.
+"""What the networks of `benchmarks/story.py` make of the toy videos, kept small, for pictures of
+lessons.
 
     python benchmarks/story_features.py --story runs/story --out results/story-features-21.safetensors
 
-For InfoNCE on frames (where CoCLR begins, and after as many more steps), InfoNCE on differences (which mines)
-and CoCLR on frames: features of the test videos, projections of the training videos (what mining compares),
-and projections of two augmented clips of some training videos (what the loss compares). As bytes, scaled by
-their largest absolute number, which is `scale` in the metadata."""
+For InfoNCE on frames (where CoCLR begins, and after as many more steps), InfoNCE on differences
+(which mines) and CoCLR on frames: features of the test videos, projections of the training
+videos (what mining compares), and projections of two augmented clips of some training videos
+(what the loss compares). As bytes, scaled by their largest absolute number, which is `scale` in
+the metadata."""
 
 import argparse
 import json

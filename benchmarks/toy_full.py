@@ -2,11 +2,11 @@
 
     python benchmarks/toy_full.py --videos /tmp/toyfull --out results/toyfull-h200.json --minutes 12
 
-Writes the 9600 toy videos of 128 px if they are not there, pretrains `infonce-toyfull-residual` in pieces
-until `--minutes` of training have passed, and after each piece measures R@1 on a sixth of the videos, always
-the same. Stopped, it goes on where it was when it is started again. The result is a JSON file with the curve,
-the random encoder beside it, the time split of the steps, machine, versions and recipe, and a picture of the
-curve."""
+Writes the 9600 toy videos of 128 px if they are not there, pretrains `infonce-toyfull-residual` in
+pieces until `--minutes` of training have passed, and after each piece measures R@1 on a sixth of
+the videos, always the same. Stopped, it goes on where it was when it is started again. The result
+is a JSON file with the curve, the random encoder beside it, the time split of the steps, machine,
+versions and recipe, and a picture of the curve."""
 
 import argparse
 import csv

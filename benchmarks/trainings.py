@@ -1,16 +1,18 @@
 """How many toy trainings does a core do in an hour, now and at an earlier commit?
 
-Four recipes with the settings of `benchmarks/conflict.py`: 720 videos of 32 px, the tiny backbone, batches of
-8 videos, one thread, forward passes in bfloat16, videos kept in memory. The earlier commit is a checkout of
-this repository; each of the two has a process of its own, and they take turns.
+Four recipes with the settings of `benchmarks/conflict.py`: 720 videos of 32 px, the tiny backbone,
+batches of 8 videos, one thread, forward passes in bfloat16, videos kept in memory. The earlier
+commit is a checkout of this repository; each of the two has a process of its own, and they take
+turns.
 
     git worktree add ../earlier COMMIT
     python benchmarks/trainings.py --baseline ../earlier --out results/trainings-cpu.json
 
-Each round goes on with a training of one epoch, once for a few steps and once for more, in processor seconds
-of all threads: the difference gives the seconds of a step, the rest those of the start. Then features of the
-test videos are made. A whole training is its start, all of its steps, and the features of all 1,440 videos
-and queries; decoding is not in it (once a seed), nor Python's start. The weights of both are compared."""
+Each round goes on with a training of one epoch, once for a few steps and once for more, in
+processor seconds of all threads: the difference gives the seconds of a step, the rest those of the
+start. Then features of the test videos are made. A whole training is its start, all of its steps,
+and the features of all 1,440 videos and queries; decoding is not in it (once a seed), nor Python's
+start. The weights of both are compared."""
 
 import argparse
 import json

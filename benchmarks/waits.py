@@ -1,15 +1,16 @@
 """Where does the time go in five things that people wait for?
 
-The demo; the first training of a folder of clips; features and retrieval of a data set; a search with a new
-file; a page of the course. Each is the command that a user types, with its processes, and a thread in every
-process notes ten times a tenth of a second what its main thread does: the innermost function of STAGES.
+The demo; the first training of a folder of clips; features and retrieval of a data set; a search
+with a new file; a page of the course. Each is the command that a user types, with its processes,
+and a thread in every process notes ten times a tenth of a second what its main thread does: the
+innermost function of STAGES.
 
     python benchmarks/waits.py --videos ../shared/videos/ucf101_more --out results/waits-cpu.json
 
-A training of `--minutes` stands for the 20 minutes of the README (its length is set by the clock: only the
-shares count). Seconds are wall time, and `to_first` is the time to the first line that is no heading: the
-first row of the demo, the first file that is looked at. A stage has its share of the seconds of all
-processes of the command, waiting left out, so that two processes count twice."""
+A training of `--minutes` stands for the 20 minutes of the README (its length is set by the clock:
+only the shares count). Seconds are wall time, and `to_first` is the time to the first line that is
+no heading: the first row of the demo, the first file that is looked at. A stage has its share of
+the seconds of all processes of the command, waiting left out, so that two processes count twice."""
 
 import argparse
 import atexit

@@ -1,19 +1,22 @@
-"""The claims of the papers in worlds that have what they rest on: eight seeds of trainings of a minute.
+"""The claims of the papers in worlds that have what they rest on: eight seeds of trainings of a
+minute.
 
-Each experiment below writes a toy of its own (`vssl_nb.data.toy.make`), measures whether it has the premise
-of the claims, trains the runs that they compare, and measures those. Worlds, premises, runs, links, measures
-and seeds (41 to 48: of videos, weights and order) were written down in this file before the first seed was
-run. No setting was chosen on these seeds; what these worlds needed was chosen on seed 30.
+Each experiment below writes a toy of its own (`vssl_nb.data.toy.make`), measures whether it has the
+premise of the claims, trains the runs that they compare, and measures those. Worlds, premises,
+runs, links, measures and seeds (41 to 48: of videos, weights and order) were written down in this
+file before the first seed was run. No setting was chosen on these seeds; what these worlds needed
+was chosen on seed 30.
 
-Numbers of the recipes stay, but for the budget: a training sees EPOCHS times two clips of each training
-video, so that all runs of an experiment see equally many clips, and takes batches of 8 videos at half the
-rate, as in `benchmarks/conflict.py`. ProViCo, which compares the videos of a batch, keeps its batch and its
-rate. Forward passes are in bfloat16; test videos are measured by three clips, distributions by four.
+Numbers of the recipes stay, but for the budget: a training sees EPOCHS times two clips of each
+training video, so that all runs of an experiment see equally many clips, and takes batches of 8
+videos at half the rate, as in `benchmarks/conflict.py`. ProViCo, which compares the videos of a
+batch, keeps its batch and its rate. Forward passes are in bfloat16; test videos are measured by
+three clips, distributions by four.
 
     python benchmarks/worlds.py spoiled --out results/world-spoiled.json
 
-The same command goes on where it was killed, also in the middle of a training. `--list` prints experiments,
-runs and what a seed takes; `rule` in the file names the commit of the rule."""
+The same command goes on where it was killed, also in the middle of a training. `--list` prints
+experiments, runs and what a seed takes; `rule` in the file names the commit of the rule."""
 
 import argparse
 import csv

@@ -1437,10 +1437,11 @@ def main_of(name, *args, monkeypatch, capsys):
 
 
 def test_evidence(tmp_path, monkeypatch, capsys):
-    """Killed in the middle, the same command ends with every row; what does not fit is one sentence.
+    """Killed in the middle, the same command ends with every row; what does not fit is one
+    sentence.
 
-    Four epochs, the least; of the second seed only what `reach.py` opens is trained, the rest is made up.
-    Two processes until it is killed, then this one."""
+    Four epochs, the least; of the second seed only what `reach.py` opens is trained, the rest is
+    made up. Two processes until it is killed, then this one."""
     home = tmp_path / "ev"
     monkeypatch.setitem(toy.SIZES, "tiny", FEW)
     data = toy.make(tmp_path / "toy", "tiny", progress=False)
