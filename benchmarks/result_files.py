@@ -21,7 +21,8 @@ from vssl_nb.training.loop import write_json
 # what is of the call that began a file, also when later calls go on with it
 OF_THE_FIRST_CALL = ("date", "command", "commit", "settings", "seconds", "machine", "rule")
 OF_A_LATER_CALL = ("date", "command", "commit", "machine", "seconds")
-PLACES = ("out", "folder", "runs", "run", "videos")  # options that name where things lie
+# options that name where things lie
+PLACES = ("out", "folder", "runs", "run", "videos", "data", "given", "like", "story")
 
 
 # ---- commits
@@ -71,10 +72,11 @@ def digest(
 
 def settings_of(
     arguments: argparse.Namespace,
-    places: Iterable[str] = PLACES,  # names that do not count
+    without: Iterable[str] = (),  # further options that no number depends on
 ) -> dict[str, Any]:
     "What was asked for on the command line, but for where things lie."
-    return {name: value for name, value in vars(arguments).items() if name not in places}
+    left_out = {*PLACES, *without}
+    return {name: value for name, value in vars(arguments).items() if name not in left_out}
 
 
 class Stamp:
