@@ -17,6 +17,8 @@ from typing import Any, NoReturn, TypeVar
 import torch
 
 import vssl_nb
+from vssl_nb.data.manifest import Row
+from vssl_nb.data.video import probe
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
@@ -217,24 +219,30 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def _send_peak(work, warm_up, pipe) -> None:
-    warm_up()  # loads libraries
+def _send_peak(work, whole, small, threads, pipe) -> None:
+    if threads:
+        torch.set_num_threads(threads)
+    work(*small())  # loads libraries
+    arguments = whole()
     forget_peak()
     before = memory_now("VmRSS")
-    work()
+    work(*arguments)
     pipe.send(memory_now("VmHWM") - before)
 
 
 def peak_bytes(
-    work: Callable[[], Any],  # can be pickled
-    warm_up: Callable[[], Any],  # the same in small, before memory is looked at
+    work: Callable[..., Any],
+    whole: Callable[[], tuple],  # makes its arguments, before memory is looked at
+    small: Callable[[], tuple],  # makes arguments to begin with
     preload: str,  # a module that the process has imported
+    threads: int | None = None,  # of PyTorch
 ) -> int:
     "Memory that some work takes on top, at most, in a process of its own (Linux)."
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([preload])
     here, there = context.Pipe(False)
-    process = context.Process(target=_send_peak, args=(work, warm_up, there))
+    arguments = (work, whole, small, threads, there)
+    process = context.Process(target=_send_peak, args=arguments)
     process.start()
     process.join()
     if process.exitcode:
@@ -253,11 +261,34 @@ def evenly_spread(items: Sequence[T], count: int) -> list[T]:
 def video_files(
     folder: Path,
     count: int,  # at most
+    but: str = "",  # a folder whose videos are left out
 ) -> list[Path]:
     "Videos of a folder and its folders, evenly spread."
-    files = [f for f in sorted(folder.rglob("*")) if f.suffix in VIDEO_FILES]
+    files = [f for f in sorted(folder.rglob("*")) if f.suffix in VIDEO_FILES and but not in f.parts]
     if not files:
         raise SystemExit(
             f"{folder}: has no videos; name a folder with .avi, .mp4, .mkv or .webm files"
         )
     return evenly_spread(files, count)
+
+
+def video_row(
+    file: Path,
+    label: str,
+    source: str,
+    part: str,  # of all splits: 'train' or 'test'
+) -> Row:
+    "The line of a video in a manifest that lies beside it."
+    seen = probe(file)
+    return Row(
+        video=file.name,
+        label=label,
+        source=source,
+        split1=part,
+        split2=part,
+        split3=part,
+        frames=seen.frames,
+        fps=seen.fps,
+        width=seen.width,
+        height=seen.height,
+    )
