@@ -21,6 +21,7 @@ from vssl_nb.training.loop import write_json
 # what is of the call that began a file, also when later calls go on with it
 OF_THE_FIRST_CALL = ("date", "command", "commit", "settings", "seconds", "machine", "rule")
 OF_A_LATER_CALL = ("date", "command", "commit", "machine", "seconds")
+RECIPES = ("recipe", "recipes")  # fields of results that may have got further fields since
 # options that name where things lie
 PLACES = ("out", "folder", "runs", "run", "videos", "data", "given", "like", "story")
 
@@ -139,8 +140,14 @@ def differing(
     asked: dict[str, Any],
 ) -> list[str]:  # names
     "What is asked for and was made in another way; what the older results do not say agrees."
-    asked = plain(asked)
-    return [k for k, value in asked.items() if k in before and not agree(before[k], value)]
+    others = []
+    for name, value in plain(asked).items():
+        if name not in before:
+            continue
+        is_same = agree(before[name], value) if name in RECIPES else before[name] == value
+        if not is_same:
+            others.append(name)
+    return others
 
 
 def results_before(
