@@ -891,7 +891,7 @@ def files_of(folder: Path, names: tuple[str, ...], is_world: bool) -> list[Path]
 
 
 def seeds_of(results: list[Row]) -> list[int]:
-    of_files = [found["seed"] for found in results if "seed" in found]
+    of_files = [result["seed"] for result in results if "seed" in result]
     return of_files or [seed["seed"] for seed in results[0]["seeds"]]
 
 

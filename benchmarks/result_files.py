@@ -158,7 +158,8 @@ def results_before(
     if not file.exists():
         return {}
     before = json.loads(file.read_text(encoding="utf-8"))
-    if others := differing(before, asked):
+    others = differing(before, asked)
+    if others:
         stop(f"{file}: was made with other settings ({', '.join(others)}); name another --out")
     return before
 
