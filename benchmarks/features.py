@@ -1,205 +1,211 @@
-"""How fast are the features of a dataset made? Ten evenly spread clips of every video, on the processor.
+"""How fast are the features of a dataset made? Ten evenly spread clips of every video, on the
+processor.
 
-The baseline, in the same run, is the plain way: one video after another, each clip cut on its own, ten clips
-at a time, in PyTorch's own memory layout; then the same with another layout and memory that is kept. An
-earlier commit, a checkout of this repository, may run beside them.
+The baseline, in the same run, is the plain way: one video after another, each clip cut on its own,
+ten clips at a time, in PyTorch's own memory layout; then the same with another layout and memory
+that is kept. An earlier commit, a checkout of this repository, may run beside them.
 
     git worktree add ../earlier COMMIT
-    python benchmarks/features.py --videos ../shared/videos/ucf101 --earlier ../earlier \
+    python benchmarks/features.py --videos ../shared/videos/ucf101 --earlier ../earlier \\
         --out results/features-cpu.json
 
-Every way takes the same videos in a process of its own, in turn. Numbers are processor seconds of all its
-threads, or with `--wall` seconds on the clock (on a quiet machine), medians over the rounds; `ratios` and
-`over_earlier` have each round's own baseline and earlier commit. Features of all ways are compared with those
-of the baseline, and so is R@k: the share of videos with one of their own folder among the k nearest others,
-by untrained weights."""
+Every way takes the same videos in a process of its own, in turn. Numbers are processor seconds of
+all its threads, or with `--wall` seconds on the clock (on a quiet machine), medians over the
+rounds; `ratios` and `over_earlier` have each round's own baseline and earlier commit. Features of
+all ways are compared with those of the baseline, and so is R@k: the share of videos with one of
+their own folder among the k nearest others, by untrained weights."""
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+import measurement
+import torch
+from measurement import in_own_process, in_turn, ratios, spread, video_files, video_row
+from result_files import Stamp, commit_of, settings_of, write_results
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vssl_nb.data import toy
+from vssl_nb.data.dataset import VideoCache
+from vssl_nb.data.augmentation import centre
+from vssl_nb.data.manifest import Manifest, read, write
+from vssl_nb.data.views import Views
+from vssl_nb.measure.features import extract_clips, mean_of_clips
+from vssl_nb.measure.protocols import Protocol, protocol
+from vssl_nb.measure.windows import clip_frames, crop_boxes
+from vssl_nb.nets.backbones import create
+from vssl_nb.training.machine import Machine, keep_memory
 
 # backbone -> fields of the protocol, videos
 CASES = {"small": (dict(length=16, size=64), 40), "s3d": (dict(length=32, size=128), 1)}
 BASELINE = "one video at a time (baseline)"
 EARLIER = "an earlier commit"
-WAYS = {
-    BASELINE: {"old": True},
-    "baseline, channels last, memory kept": {"old": True, "fast": True},
+WAYS: dict[str, dict[str, Any]] = {
+    BASELINE: {"baseline": True},
+    "baseline, channels last, memory kept": {"baseline": True, "fast": True},
     EARLIER: {},
     "ours": {},
     "ours, bfloat16": {"dtype": "bfloat16"},
 }
 
 
+# ---- one way, in a process of its own
+
+
 class OneByOne:
     "Ten clips of one video at a time, each cut on its own."
 
-    def __init__(self, manifest, rows, p):
-        from vssl_nb.data.dataset import VideoCache
+    def __init__(self, manifest: Manifest, rows: list[int], p: Protocol):
+        self.manifest, self.rows, self.p = manifest, rows, p
+        self.videos = VideoCache(manifest)
 
-        self.manifest, self.rows, self.p, self.videos = manifest, rows, p, VideoCache(manifest)
-
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, i):
-        from vssl_nb.data.augmentation import centre
-        from vssl_nb.measure.windows import clip_frames, crop_boxes
-
-        r, p = self.manifest.rows[self.rows[i]], self.p
-        numbers = clip_frames(p, r.frames, self.rows[i])
-        augment = centre(len(numbers), p.length, r.height, r.width, size=p.size)
-        augment["box"] = crop_boxes(p, r.height, r.width)[0].repeat(len(numbers), 1)
-        found = self.videos.read(self.rows[i], numbers, augment["box"], p.size)
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        row, p = self.manifest.rows[self.rows[i]], self.p
+        frames = clip_frames(p, row.frames, self.rows[i])
+        augment = centre(len(frames), p.length, row.height, row.width, size=p.size)
+        augment["box"] = crop_boxes(p, row.height, row.width)[0].repeat(len(frames), 1)
+        cut = self.videos.read(self.rows[i], frames, augment["box"], p.size)
         return {
-            "clips": found["clips"][:, None],
+            "clips": cut["clips"][:, None],
             "augment": {k: v[:, None] for k, v in augment.items()},
         }
 
 
-def old(encoder, manifest, rows, p, fast):
-    "Features (N, D), and seconds of reading clips, of making floats of them, and of encoding them."
-    import torch
-    from vssl_nb.training.machine import keep_memory
-    from vssl_nb.data.views import Views
+class Laps:
+    "Processor seconds of parts of a loop, added up."
 
+    def __init__(self, parts: int):
+        self.seconds = [0.0] * parts
+        self.since = time.process_time()
+
+    def end(self, part: int) -> None:
+        now = time.process_time()
+        self.seconds[part] += now - self.since
+        self.since = now
+
+
+def baseline_features(
+    encoder: nn.Module,
+    manifest: Manifest,
+    rows: list[int],
+    p: Protocol,
+    fast: bool,  # channels last, memory kept
+) -> tuple[Tensor, list[float]]:
+    "Features (N, D), and seconds of reading clips, of making floats of them, and of encoding them."
     if fast:
         keep_memory()
         for w in encoder.parameters():
             if w.ndim == 5:
                 w.data = w.data.contiguous(memory_format=torch.channels_last_3d)
-    views, found, took, then = Views(("rgb",)), [], [0.0] * 3, time.process_time()
     encoder.eval()
-
-    def clock(i):
-        nonlocal then
-        now = time.process_time()
-        took[i] += now - then
-        then = now
-
+    views, items = Views(("rgb",)), OneByOne(manifest, rows, p)
+    features = []
+    laps = Laps(3)
     with torch.inference_mode():
-        for item in map(OneByOne(manifest, rows, p).__getitem__, range(len(rows))):
-            clock(0)
+        for i in range(len(items)):
+            item = items[i]
+            laps.end(0)
             x = views(item)["rgb"][:, 0]
-            clock(1)
-            found.append(
-                torch.cat([encoder(part) for part in x.split(10)]).double().mean(0).float()
-            )
-            clock(2)
-    return torch.stack(found), took
+            laps.end(1)
+            clips = torch.cat([encoder(part) for part in x.split(10)])
+            features.append(clips.double().mean(0).float())
+            laps.end(2)
+    return torch.stack(features), laps.seconds
 
 
-def once(o):
+def our_features(encoder: nn.Module, manifest: Manifest, rows: list[int], p: Protocol) -> Tensor:
+    quiet = Machine(device="cpu", progress=False)
+    clips = extract_clips(encoder, manifest, rows, protocol=p, machine=quiet)
+    return torch.stack([mean_of_clips(features, False) for _, features in clips])
+
+
+def once(o: dict[str, Any]) -> dict[str, Any]:
     "One way, one time: processor seconds, and the features to a file."
-    import torch
-    from vssl_nb.nets.backbones import create
-    from vssl_nb.measure.features import extract_clips, mean_of_clips
-    from vssl_nb.training.machine import Machine
-    from vssl_nb.data.manifest import read
-    from vssl_nb.measure.protocols import protocol
-
     torch.set_num_threads(o["threads"])
     manifest = read(o["manifest"])
-    p = protocol(dtype=o.get("dtype", "float32"), **CASES[o["case"]][0], **o["change"])
-    encoder, rows, parts = create(o["case"]), list(range(o["videos"])), None
+    settings = CASES[o["case"]][0] | {"dtype": o.get("dtype", "float32")} | o["change"]
+    p = protocol(**settings)
+    encoder, rows = create(o["case"]), list(range(o["videos"]))
     with torch.inference_mode():  # starts the threads
         encoder.eval()(torch.zeros(2, 3, p.length, p.size, p.size))
+
     clock = time.perf_counter if o["wall"] else time.process_time
+    parts = None
     begin = clock()
-    if o.get("old"):
-        x, parts = old(encoder, manifest, rows, p, o.get("fast"))
+    if o.get("baseline"):
+        x, parts = baseline_features(encoder, manifest, rows, p, o.get("fast", False))
     else:
-        quiet = Machine(device="cpu", progress=False)
-        x = torch.stack(
-            [
-                mean_of_clips(found, False)
-                for _, found in extract_clips(encoder, manifest, rows, protocol=p, machine=quiet)
-            ]
-        )
+        x = our_features(encoder, manifest, rows, p)
     seconds = clock() - begin
     torch.save(x, o["file"])
     return {"seconds": seconds, "parts": parts}
 
 
-def child(o):
-    "`once` in a process of its own: what the allocator keeps stays there."
-    env = os.environ | {"OMP_NUM_THREADS": str(o["threads"])}
-    if o["checkout"]:
-        env["PYTHONPATH"] = o["checkout"]
-    done = subprocess.run(
-        [sys.executable, __file__, "--once", json.dumps(o)], env=env, text=True, capture_output=True
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+# ---- all ways
 
 
-def recall(x, labels):
+def recall(
+    x: Tensor,  # (N, D) features
+    labels: Tensor,  # (N,)
+) -> list[float]:
     "R@1 and R@5, %: each video against the others."
-    import torch
-
-    x = torch.nn.functional.normalize(x - x.mean(0), dim=1)
+    x = F.normalize(x - x.mean(0), dim=1)
     near = (x @ x.T).fill_diagonal_(-2).topk(min(5, len(x) - 1)).indices
     hits = labels[near] == labels[:, None]
     return [100 * hits[:, :k].any(1).float().mean().item() for k in (1, 5)]
 
 
-def measure(case, manifest, videos, a, folder):
+def measure(case: str, manifest: Path, videos: int, a: Any, folder: Path) -> list[dict[str, Any]]:
     "A row for each way."
-    import torch
-    from vssl_nb.data.manifest import read
+    shared = {
+        "case": case,
+        "manifest": str(manifest),
+        "videos": videos,
+        "threads": a.threads,
+        "wall": a.wall,
+        "change": json.loads(a.set),
+    }
+    files, processes = {}, {}
+    for i, (name, options) in enumerate(WAYS.items()):
+        if name == EARLIER and not a.earlier:
+            continue
+        files[name] = folder / f"{i}.pt"
+        environment = {"OMP_NUM_THREADS": str(a.threads)}
+        if name == EARLIER:
+            environment["PYTHONPATH"] = a.earlier
+        settings = shared | options | {"file": str(files[name])}
+        processes[name] = partial(in_own_process, __file__, "--once", settings, environment)
+    rounds = in_turn(processes, a.rounds)
 
-    ways = {k: how for k, how in WAYS.items() if k != EARLIER or a.earlier}
-    made = {name: folder / f"{i}.pt" for i, name in enumerate(ways)}
-    rounds = [
-        {
-            name: child(
-                how
-                | {
-                    "case": case,
-                    "manifest": str(manifest),
-                    "videos": videos,
-                    "threads": a.threads,
-                    "wall": a.wall,
-                    "file": str(made[name]),
-                    "change": json.loads(a.set),
-                    "checkout": a.earlier if name == EARLIER else None,
-                }
-            )
-            for name, how in ways.items()
-        }
-        for _ in range(a.rounds)
-    ]
-    first, data = torch.load(made[BASELINE]), read(manifest)
+    seconds = {name: [r["seconds"] for r in of_way] for name, of_way in rounds.items()}
+    first, data = torch.load(files[BASELINE]), read(manifest)
     labels = torch.tensor([data.label_id(i) for i in range(videos)])
     rows = []
-    for name in ways:
-        x, seconds = torch.load(made[name]), [r[name]["seconds"] for r in rounds]
-
-        def over(other):
-            return [r[other]["seconds"] / r[name]["seconds"] for r in rounds]
-
+    for name in processes:
+        x, median = torch.load(files[name]), statistics.median(seconds[name])
+        over_baseline = ratios(seconds[BASELINE], seconds[name])
+        over_earlier = ratios(seconds[EARLIER], seconds[name]) if a.earlier else None
         rows.append(
             {
                 "backbone": case,
                 "way": name,
                 "videos": videos,
-                "seconds": statistics.median(seconds),
-                "videos_per_s": videos / statistics.median(seconds),
-                "rounds": seconds,
-                "parts": rounds[-1][name]["parts"],
-                "ratio": statistics.median(over(BASELINE)),
-                "ratios": over(BASELINE),
-                "over_earlier": over(EARLIER) if a.earlier else None,
+                "seconds": median,
+                "videos_per_s": videos / median,
+                "rounds": seconds[name],
+                "parts": rounds[name][-1]["parts"],
+                "ratio": statistics.median(over_baseline),
+                "ratios": over_baseline,
+                "over_earlier": over_earlier,
                 "apart": ((x - first).norm(dim=1) / first.norm(dim=1)).max().item(),
                 "recall": recall(x, labels) if videos > 1 else None,
             }
@@ -207,53 +213,40 @@ def measure(case, manifest, videos, a, folder):
     return rows
 
 
-def commit(checkout):
-    return subprocess.run(
-        ["git", "-C", checkout, "rev-parse", "--short", "HEAD"], text=True, capture_output=True
-    ).stdout.strip()
-
-
-def dataset(a, folder):
-    "A manifest of some videos, evenly spread over the folder."
-    from vssl_nb.data.manifest import Row, read, write
-    from vssl_nb.data.toy import make
-    from vssl_nb.data.video import probe
-
-    if not a.videos:
-        return make(folder / "toy", size="tiny", progress=False)
-    files = sorted(
-        f for f in Path(a.videos).rglob("*") if f.suffix in (".avi", ".mp4", ".mkv", ".webm")
-    )
-    if not files:
-        raise SystemExit(
-            f"{a.videos}: has no videos; name a folder with .avi, .mp4, .mkv or .webm files"
-        )
+def dataset(videos: str | None, count: int, folder: Path) -> Path:
+    "A manifest of some videos, evenly spread over a folder; toy videos if none is given."
+    if not videos:
+        return toy.make(folder / "toy", size="tiny", progress=False)
     rows = []
-    for i, f in enumerate(files[:: max(1, len(files) // a.count)][: a.count]):
-        (folder / f"{i}{f.suffix}").symlink_to(f.resolve())
-        seen = probe(f)
-        rows.append(
-            Row(
-                f"{i}{f.suffix}",
-                f.parent.name,
-                str(i),
-                "test",
-                "test",
-                "test",
-                seen.frames,
-                seen.fps,
-                seen.width,
-                seen.height,
-            )
+    for i, file in enumerate(video_files(Path(videos), count)):
+        link = folder / f"{i}{file.suffix}"
+        link.symlink_to(file.resolve())
+        rows.append(video_row(link, label=file.parent.name, source=str(i), part="test"))
+    return read(write(folder / "manifest.csv", rows)).path
+
+
+def print_table(case: str, rows: list[dict[str, Any]]) -> None:
+    videos = rows[0]["videos"]
+    decode, floats, encode = (1000 * seconds / videos for seconds in rows[0]["parts"])
+    print(
+        f"{case}, {videos} videos; baseline: {decode:.0f} ms to read a video, "
+        f"{floats:.0f} to make floats, {encode:.0f} to encode it"
+    )
+    print(
+        f"{'':40}{'videos/s':>10}{'ms':>8}{'ratio':>8}{'over earlier':>22}{'apart':>10}  R@1, R@5"
+    )
+    for r in rows:
+        earlier = str(spread(r["over_earlier"])) if r["over_earlier"] else ""
+        shares = ", ".join(f"{x:.1f}" for x in r["recall"] or ())
+        print(
+            f"{r['way']:40}{r['videos_per_s']:>10.2f}{1000 / r['videos_per_s']:>8.0f}"
+            f"{r['ratio']:>8.2f}{earlier:>22}{r['apart']:>10.1e}  {shares}"
         )
-    path = write(folder / "manifest.csv", rows)
-    return read(path).path
+    print()
 
 
 def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = measurement.parser(__doc__)
     p.add_argument("--videos", help="folder of videos; toy videos if not given")
     p.add_argument("--count", type=int, default=40, help="videos to take from it, evenly spread")
     p.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), help="backbones")
@@ -262,59 +255,34 @@ def main():
     p.add_argument("--wall", action="store_true", help="seconds on the clock")
     p.add_argument("--earlier", help="a checkout of an earlier commit")
     p.add_argument("--set", default="{}", help="JSON: further fields of the protocol")
-    p.add_argument("--out", help=".json file")
+    p.add_argument("--out", type=Path, help=".json file")
     p.add_argument("--once", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.once:
         print(json.dumps(once(json.loads(a.once))))
         return
+
+    stamp = Stamp(__file__, settings_of(a, without=("earlier", "once")), threads=a.threads)
+    machine = stamp.fields["machine"]
+    machine["wall"] = a.wall
+    print(
+        f"{machine['cpu']}, {machine['cores']} cores, {a.threads} threads; torch "
+        f"{machine['torch']}\n"
+    )
+    rows = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        path = dataset(a, folder)
-        where, rows = machine("cpu") | {"threads": a.threads, "wall": a.wall}, []
-        print(
-            f"{where['cpu']}, {where['cores']} cores, {a.threads} threads; torch {where['torch']}\n"
-        )
+        manifest = dataset(a.videos, a.count, folder)
         for case in a.cases:
-            found = measure(case, path, min(a.count, CASES[case][1]), a, folder)
-            rows += found
-            decode, floats, encode = (1000 * s / found[0]["videos"] for s in found[0]["parts"])
-            print(
-                f"{case}, {found[0]['videos']} videos; baseline: {decode:.0f} ms to read a video, "
-                f"{floats:.0f} to make floats, {encode:.0f} to encode it"
-            )
-            print(
-                f"{'':40}{'videos/s':>10}{'ms':>8}{'ratio':>8}{'over earlier':>20}{'apart':>10}  "
-                "R@1, R@5"
-            )
-            for r in found:
-                over, k = (
-                    sorted(r["over_earlier"] or []),
-                    ", ".join(f"{x:.1f}" for x in r["recall"] or ()),
-                )
-                text = (
-                    f"{statistics.median(over):.2f} ({over[0]:.2f}-{over[-1]:.2f})" if over else ""
-                )
-                print(
-                    f"{r['way']:40}{r['videos_per_s']:>10.2f}{1000 / r['videos_per_s']:>8.0f}"
-                    f"{r['ratio']:>8.2f}{text:>20}{r['apart']:>10.1e}  {k}"
-                )
-            print()
-    if a.out:
-        Path(a.out).write_text(
-            json.dumps(
-                {
-                    "what": "benchmarks/features.py",
-                    "date": time.strftime("%Y-%m-%d"),
-                    "machine": where,
-                    "earlier": a.earlier and commit(a.earlier),
-                    "cases": {c: CASES[c][0] | json.loads(a.set) for c in a.cases},
-                    "rows": rows,
-                },
-                indent=1,
-            )
-            + "\n"
-        )
+            of_case = measure(case, manifest, min(a.count, CASES[case][1]), a, folder)
+            print_table(case, of_case)
+            rows += of_case
+    results = {
+        "earlier": a.earlier and commit_of(Path(a.earlier)),
+        "cases": {case: CASES[case][0] | json.loads(a.set) for case in a.cases},
+        "rows": rows,
+    }
+    write_results(a.out, stamp.head() | results)
 
 
 if __name__ == "__main__":

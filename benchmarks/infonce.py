@@ -1,50 +1,53 @@
-"""What InfoNCE is worth on the toy: three seeds, at equal budget, beside what anybody would try first.
+"""What InfoNCE is worth on the toy: three seeds, at equal budget, beside what anybody would try
+first.
 
-For each seed (of the videos, the weights and the order) and each of two views, frames (`rgb`) and frame
-differences (`residual`): a random encoder, InfoNCE in the batch, and cross-entropy with the labels. On
-differences, where InfoNCE works, also SimSiam, InfoNCE with a queue of 512 keys, and InfoNCE with one part
-left out: without augmentation (query and key are one and the same clip, unchanged) and without negatives
-(only the own key, pulled closer). Beside these chance and a colour histogram. Within a view all are trained
-from the same weights, on the same batches, with the same optimizer, schedule and number of steps: those of
-the recipes `infonce-toy-rgb` and `infonce-toy-residual`. Each encoder is measured by retrieval on test
-videos (clean protocol), and by how its features spread.
+For each seed (of the videos, the weights and the order) and each of two views, frames (`rgb`) and
+frame differences (`residual`): a random encoder, InfoNCE in the batch, and cross-entropy with the
+labels. On differences, where InfoNCE works, also SimSiam, InfoNCE with a queue of 512 keys, and
+InfoNCE with one part left out: without augmentation (query and key are one and the same clip,
+unchanged) and without negatives (only the own key, pulled closer). Beside these chance and a colour
+histogram. Within a view all are trained from the same weights, on the same batches, with the same
+optimizer, schedule and number of steps: those of the recipes `infonce-toy-rgb` and
+`infonce-toy-residual`. Each encoder is measured by retrieval on test videos (clean protocol), and
+by how its features spread.
 
     python benchmarks/infonce.py --seeds 10 11 12 --out results/infonce-toy.json
 
-The recipes were chosen on other seeds. What was started and killed goes on with the same command."""
+The recipes were chosen on other seeds. What was started and killed goes on with the same
+command."""
 
-import argparse
 import json
-import os
-import platform
 import statistics
 import tempfile
 import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import measurement
 import torch
-from torch import nn
+from result_files import SeedResults, Stamp, plain, settings_of
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-import vssl_nb
-from vssl_nb.data import augmentation as augment, toy
-from vssl_nb.nets.backbones import create
-from vssl_nb.nets.heads import Projection
+from vssl_nb.data import clips as augment
+from vssl_nb.data import toy
 from vssl_nb.data.dataset import TrainClips, VideoCache
 from vssl_nb.data.sampling import random_clips
-from vssl_nb.runs.evaluation import run_features
-from vssl_nb.runs.experiment import resolve
-from vssl_nb.measure.health import std
-from vssl_nb.training.machine import Machine, keep_memory
-from vssl_nb.data.manifest import read
-from vssl_nb.ssl.memory import l2_normalize, named_clips
-from vssl_nb.training.loop import make_optimizer
-from vssl_nb.methods.recipes import find, override
-from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
-from vssl_nb.training.loop import TrainingState, fit, loader
+from vssl_nb.data.manifest import Manifest, read
 from vssl_nb.data.views import Views
+from vssl_nb.measure.health import std
+from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
+from vssl_nb.config import Recipe
+from vssl_nb.methods.recipes import find, override
+from vssl_nb.nets.backbones import create
+from vssl_nb.nets.heads import Projection
+from vssl_nb.runs.evaluation import run_features
+from vssl_nb.runs.parts import build_method, lr_schedule, training_clips, view_options
+from vssl_nb.ssl.memory import l2_normalize, named_clips
+from vssl_nb.training.loop import TrainingState, fit, loader, make_optimizer
+from vssl_nb.training.machine import Machine, keep_memory
 
 LEARNERS = {
     "residual": (
@@ -65,17 +68,19 @@ class CrossEntropy(nn.Module):
 
     def __init__(self, encoder: nn.Module, view: str, classes: int):
         super().__init__()
-        self.encoder, self.head, self.view = encoder, nn.Linear(encoder.dim, classes), view
+        self.encoder = encoder
+        self.head = nn.Linear(encoder.dim, classes)
+        self.view = view
         for p in self.head.parameters():
             nn.init.zeros_(p)
 
-    def forward(self, batch):
-        z = self.head(self.encoder(named_clips(batch, self.view)[0]))
-        return F.cross_entropy(z, batch["label"]), {
-            "top1": (z.argmax(1) == batch["label"]).float().mean()
-        }
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        q, _ = named_clips(batch, self.view)
+        z = self.head(self.encoder(q))
+        top1 = (z.argmax(1) == batch["label"]).float().mean()
+        return F.cross_entropy(z, batch["label"]), {"top1": top1}
 
-    def after_step(self, batch):
+    def after_step(self, batch: dict[str, Tensor]) -> None:
         pass
 
 
@@ -84,16 +89,17 @@ class NoNegatives(nn.Module):
 
     def __init__(self, encoder: nn.Module, view: str, seed: int, dim: int = 128):
         super().__init__()
-        self.encoder, self.view = encoder, view
+        self.encoder = encoder
         self.projection = Projection(encoder.dim, encoder.dim, dim, seed + 1)
+        self.view = view
 
-    def forward(self, batch):
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         q, k = (
             l2_normalize(self.projection(self.encoder(x))) for x in named_clips(batch, self.view)
         )
         return 1 - (q * k).sum(1).mean(), {}
 
-    def after_step(self, batch):
+    def after_step(self, batch: dict[str, Tensor]) -> None:
         pass
 
 
@@ -102,162 +108,166 @@ class SimSiam(nn.Module):
 
     def __init__(self, encoder: nn.Module, view: str, seed: int, dim: int = 128, hidden: int = 32):
         super().__init__()
-        self.encoder, self.view = encoder, view
+        self.encoder = encoder
         head = Projection(encoder.dim, encoder.dim, dim, seed + 1)
         self.projection = nn.Sequential(head, nn.BatchNorm1d(dim, affine=False))
         self.predictor = Projection(dim, hidden, dim, seed + 2)
+        self.view = view
 
-    def forward(self, batch):
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         a, b = (self.projection(self.encoder(x)) for x in named_clips(batch, self.view))
-        agree = [
-            F.cosine_similarity(self.predictor(x), y.detach()).mean() for x, y in ((a, b), (b, a))
-        ]
-        return -sum(agree) / 2, {}
+        one = F.cosine_similarity(self.predictor(a), b.detach()).mean()
+        other = F.cosine_similarity(self.predictor(b), a.detach()).mean()
+        return -(one + other) / 2, {}
 
-    def after_step(self, batch):
+    def after_step(self, batch: dict[str, Tensor]) -> None:
         pass
 
 
-def learner(name: str, recipe, manifest, cache):
-    "Method and training clips of one line of the table."
-    clips = resolve(recipe, manifest, Machine("cpu", cache=cache)).clips
+def method_of(name: str, recipe: Recipe, classes: int) -> nn.Module:
+    "What learns in one line of the table."
     encoder = partial(create, recipe.backbone, seed=recipe.seed)
     if name == "queue":
-        return resolve(override(recipe, queue=512)).method, clips
+        return build_method(override(recipe, queue=512))
     if name == "simsiam":
-        return SimSiam(encoder(), recipe.view, recipe.seed), clips
+        return SimSiam(encoder(), recipe.view, recipe.seed)
     if name == "no-negatives":
-        return NoNegatives(encoder(), recipe.view, recipe.seed), clips
+        return NoNegatives(encoder(), recipe.view, recipe.seed)
     if name == "cross-entropy":
-        return CrossEntropy(encoder(), recipe.view, len(manifest.labels)), clips
-    if name == "unchanged":
-        nothing = dict(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, jitter=0.0, grey=0.0, blur=0.0)
-        still = partial(augment.draw, size=recipe.size, **nothing)
-        window = partial(
-            random_clips, clips=2, length=recipe.sampling.length, stride=recipe.sampling.stride
-        )
-        rows = manifest.select("train")
-        clips = TrainClips(
-            manifest, rows, window, still, recipe.size, recipe.seed, cache=cache, same=1.0
-        )
-    return resolve(recipe).method, clips
+        return CrossEntropy(encoder(), recipe.view, classes)
+    return build_method(recipe)
 
 
-def row(name: str, recipe, manifest, cache) -> dict:
+def clips_of(name: str, recipe: Recipe, manifest: Manifest, cache: VideoCache) -> TrainClips:
+    "The clips that it learns from; `unchanged`: query and key are one and the same clip."
+    if name != "unchanged":
+        return training_clips(recipe, manifest, cache)
+
+    nothing = dict(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, jitter=0.0, grey=0.0, blur=0.0)
+    sampling = recipe.sampling
+    return TrainClips(
+        manifest,
+        manifest.select("train"),
+        partial(random_clips, clips=2, length=sampling.length, stride=sampling.stride),
+        partial(augment.draw, size=recipe.size, **nothing),
+        recipe.size,
+        recipe.seed,
+        cache=cache,
+        same=1.0,
+    )
+
+
+def row(name: str, recipe: Recipe, manifest: Manifest, cache: VideoCache) -> dict[str, Any]:
     "Train (all but the random encoder), measure."
-    began, how = time.process_time(), recipe.learning
-    method, clips = learner(name, recipe, manifest, cache)
-    run = TrainingState(method, make_optimizer(method, how.optimizer, how.lr, how.weight_decay))
-    experiment = resolve(recipe, manifest, Machine("cpu", cache=cache, progress=False))
-    logs: list[dict] = [{}]
+    began = time.process_time()
+    learning = recipe.learning
+    method = method_of(name, recipe, len(manifest.labels))
+    clips = clips_of(name, recipe, manifest, cache)
+    optimizer = make_optimizer(method, learning.optimizer, learning.lr, learning.weight_decay)
+    run = TrainingState(method, optimizer)
+    logs: list[dict[str, float]] = [{}]
     if name != "random":
-        batches = loader(clips, how.batch, how.epochs, recipe.seed)
-        views = Views((recipe.view,), **experiment.view_options)
-        logs = [tick.read() for tick in fit(run, batches, views, experiment.schedules["lr"])]
-    found = [run_features(method.encoder, experiment, part) for part in ("test", "train")]
-    last = {
-        k: statistics.fmean(x[k] for x in logs[-20:]) for k in ("loss", "top1") if k in logs[-1]
-    }
-    head = getattr(method, "projection", nn.Identity()).eval()  # to where a collapse happens
+        batches = loader(clips, learning.batch, learning.epochs, recipe.seed)
+        views = Views((recipe.view,), **view_options(recipe))
+        logs = [tick.read() for tick in fit(run, batches, views, lr_schedule(recipe))]
+
+    machine = Machine("cpu", cache=cache, progress=False)
+    query, gallery = (
+        run_features(method.encoder, manifest, recipe, part, machine) for part in ("test", "train")
+    )
+    # a collapse happens behind the projection
+    projection = getattr(method, "projection", nn.Identity()).eval()
     with torch.no_grad():
-        spread = std(head(found[1].x))
-    return {
-        "name": name,
-        "view": recipe.view,
-        **{f"r{k}": v for k, v in retrieval_recall(*found).items()},
-        "std": spread,
-        "steps": run.step,
-        **last,
-        "cpu_seconds": round(time.process_time() - began, 1),
-    }
+        spread = std(projection(gallery.x))
+
+    recall = retrieval_recall(query, gallery)
+    result = {"name": name, "view": recipe.view}
+    result |= {f"r{k}": share for k, share in recall.items()}
+    result |= {"std": spread, "steps": run.step}
+    for column in ("loss", "top1"):
+        if column in logs[-1]:
+            result[column] = statistics.fmean(log[column] for log in logs[-20:])
+    return result | {"cpu_seconds": round(time.process_time() - began, 1)}
 
 
-def of_seed(seed: int, size: str, changes: dict, done: list[dict], keep) -> list[dict]:
+def untrained_rows(manifest: Manifest) -> list[dict[str, Any]]:
+    "Chance and a colour histogram."
+    quiet = Machine(progress=False)
+    query, gallery = (histogram(manifest, part, machine=quiet) for part in ("test", "train"))
+    guess = chance(query.label, gallery.label)
+    colours = retrieval_recall(query, gallery)
+    return [
+        {"name": "chance", "view": ""} | {f"r{k}": share for k, share in guess.items()},
+        {"name": "histogram", "view": "rgb"} | {f"r{k}": share for k, share in colours.items()},
+    ]
+
+
+def add_rows(seed: int, size: str, changes: dict[str, Any], results: SeedResults) -> None:
     "All rows of one seed; those that are there already are not made again."
+    rows = results.entry(seed=seed)["rows"]
+    known = {(r["name"], r["view"]) for r in rows}
     with tempfile.TemporaryDirectory() as folder:
         manifest = read(toy.make(folder, size, seed, progress=False))
-        cache, have = VideoCache(manifest, 2**31), {(r["name"], r["view"]) for r in done}
-        if ("histogram", "rgb") not in have:
-            quiet = Machine(progress=False)
-            colours = [histogram(manifest, part, machine=quiet) for part in ("test", "train")]
-            guess, hist = chance(colours[0].label, colours[1].label), retrieval_recall(*colours)
-            for name, view, found in (("chance", "", guess), ("histogram", "rgb", hist)):
-                done.append({"name": name, "view": view, **{f"r{k}": v for k, v in found.items()}})
-            keep()
+        cache = VideoCache(manifest, 2**31)
+        if ("histogram", "rgb") not in known:
+            rows += untrained_rows(manifest)
+            results.keep()
         for view, names in LEARNERS.items():
             recipe = override(find(f"infonce-toy-{view}"), seed=seed, test_clips=3, **changes)
             for name in names:
-                if (name, view) in have:
+                if (name, view) in known:
                     continue
-                done.append(row(name, recipe, manifest, cache))
-                now = done[-1]
-                said = f"R@1 {now['r1']:.1%}, spread {now['std']:.2f}"
-                print(f"seed {seed}, {view}, {name}: {said}", flush=True)
-                keep()
-    return done
+                new = row(name, recipe, manifest, cache)
+                rows.append(new)
+                results.keep()
+                print(
+                    f"seed {seed}, {view}, {name}: R@1 {new['r1']:.1%}, spread {new['std']:.2f}",
+                    flush=True,
+                )
 
 
-def summary(seeds: list[dict]) -> list[dict]:
+def summary(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     "One line for each learner: R@1 of the seeds, their mean and their range."
-    lines: dict[tuple, list[dict]] = {}
-    for s in seeds:
-        for r in s["rows"]:
+    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for seed in seeds:
+        for r in seed["rows"]:
             lines.setdefault((r["name"], r["view"]), []).append(r)
 
-    def one(rows):
+    table = []
+    for (name, view), rows in lines.items():
         r1 = [r["r1"] for r in rows]
-        mean = {k: statistics.fmean(r[k] for r in rows) for k in ("r1", "std") if k in rows[0]}
-        return mean | {"lowest": min(r1), "highest": max(r1)}
-
-    return [{"name": name, "view": view, **one(rows)} for (name, view), rows in lines.items()]
+        line = {"name": name, "view": view, "r1": statistics.fmean(r1)}
+        if "std" in rows[0]:
+            line["std"] = statistics.fmean(r["std"] for r in rows)
+        table.append(line | {"lowest": min(r1), "highest": max(r1)})
+    return {"summary": table}
 
 
 def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = measurement.parser(__doc__)
     p.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12])
     p.add_argument("--size", default="demo", choices=["tiny", "demo"])
     p.add_argument(
         "--changes", type=json.loads, default={}, help="fields to change in both recipes, as JSON"
     )
-    p.add_argument("--out", required=True, help="a .json file for the results")
+    p.add_argument("--out", type=Path, required=True, help="a .json file for the results")
     a = p.parse_args()
     torch.set_num_threads(1)
     keep_memory()
-    out = Path(a.out)
-    where = {
-        "cpu": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": 1,
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "vssl_nb": vssl_nb.__version__,
-    }
+
     recipes = {
-        v: asdict(override(find(f"infonce-toy-{v}"), test_clips=3, **a.changes)) for v in LEARNERS
+        view: plain(asdict(override(find(f"infonce-toy-{view}"), test_clips=3, **a.changes)))
+        for view in LEARNERS
     }
-    date = time.strftime("%Y-%m-%d")
-    head = {"what": "benchmarks/infonce.py", "date": date, "machine": where, "recipes": recipes}
-    before = json.loads(out.read_text()) if out.exists() else {}
-    same = before.get("recipes") == json.loads(json.dumps(recipes))
-    seeds = [s for s in before.get("seeds", []) if same and s["seed"] in a.seeds]
-
-    def keep():
-        found = head | {"seeds": seeds, "summary": summary(seeds)}
-        out.write_text(json.dumps(found, indent=1) + "\n")
-
+    stamp = Stamp(__file__, settings_of(a))
+    results = SeedResults(a.out, stamp, {"recipes": recipes}, summary=summary)
     for seed in a.seeds:
-        mine = next((s for s in seeds if s["seed"] == seed), None)
-        if mine is None:
-            seeds.append(mine := {"seed": seed, "rows": []})
-        of_seed(seed, a.size, a.changes, mine["rows"], keep)
-        keep()  # the summary too, where no row was missing
-    for r in summary(seeds):
+        add_rows(seed, a.size, a.changes, results)
+    results.keep()  # the summary too, where no row was missing
+    for line in summary(results.seeds)["summary"]:
         print(
-            f"{r['name']:>14} {r['view']:<9} R@1 {r['r1']:.1%} ({r['lowest']:.1%} to "
-            f"{r['highest']:.1%})"
+            f"{line['name']:>14} {line['view']:<9} R@1 {line['r1']:.1%} "
+            f"({line['lowest']:.1%} to {line['highest']:.1%})"
         )
 
 

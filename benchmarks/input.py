@@ -1,27 +1,29 @@
-"""How fast do samples come in? Two 32-frame clips of a video at 128 px with the full augmentation of the
-released code.
+"""How fast do samples come in? Two 32-frame clips of a video at 128 px with the full augmentation
+of the released code.
 
-The baseline, in the same run, is the released recipe as the fact sheet describes it (b6, b8): frames kept as
-JPEG, each decoded with PIL and sent one by one through crop, colour jitter, grey, blur, flip and conversion,
-all on the worker. Ours decodes the video file itself, crops and scales in the worker, and does the rest on
-whole clips: on a GPU, or, end to end on this machine, on the same core.
+The baseline, in the same run, is the released recipe as the fact sheet describes it (b6, b8):
+frames kept as JPEG, each decoded with PIL and sent one by one through crop, colour jitter, grey,
+blur, flip and conversion, all on the worker. Ours decodes the video file itself, crops and scales
+in the worker, and does the rest on whole clips: on a GPU, or, end to end on this machine, on the
+same core.
 
     git worktree add ../earlier COMMIT
-    python benchmarks/input.py --videos ../shared/videos/ucf101 --earlier ../earlier \
+    python benchmarks/input.py --videos ../shared/videos/ucf101 --earlier ../earlier \\
         --out results/input-cpu.json
 
-One core, one thread, and processor time, so that others on the machine matter little; each way takes the same
-videos in the same order. An earlier commit, a checkout of this repository, may take turns with this one, each
-round in a process of its own. Numbers are medians over the rounds; `ratios` and `over_earlier` have each
-round's own baseline and earlier commit. Then, each against its baseline in the same run, of every video its
-fastest round:
+One core, one thread, and processor time, so that others on the machine matter little; each way
+takes the same videos in the same order. An earlier commit, a checkout of this repository, may take
+turns with this one, each round in a process of its own. Numbers are medians over the rounds;
+`ratios` and `over_earlier` have each round's own baseline and earlier commit. Then, each against
+its baseline in the same run, of every video its fastest round:
 
-- two clips of a transcoded video of 300 frames (real clips, run forth and back until they have as many), with
-  the table of keyframes and without;
-- a manifest of `--rows` rows: seconds to read it, against one line after the other, and the memory that a
-  forked worker makes its own when it looks at every row, against a list of Row objects;
-- shared memory of 16 workers at batch 128 and CoCLR's two streams, computed, and measured at a quarter of the
-  side, while nobody takes the batches (Linux)."""
+- two clips of a transcoded video of 300 frames (real clips, run forth and back until they have
+  as many), with the table of keyframes and without;
+- a manifest of `--rows` rows: seconds to read it, against one line after the other, and the
+  memory that a forked worker makes its own when it looks at every row, against a list of Row
+  objects;
+- shared memory of 16 workers at batch 128 and CoCLR's two streams, computed, and measured at a
+  quarter of the side, while nobody takes the batches (Linux)."""
 
 import argparse
 import csv
@@ -33,164 +35,218 @@ import random
 import re
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from features import commit  # noqa: E402
-from step import machine  # noqa: E402
+import cv2
+import measurement
+import numpy as np
+import torch
+from measurement import in_own_process, in_turn, ratios, spread, video_row
+from PIL import Image, ImageFilter
+from result_files import Stamp, commit_of, settings_of, write_results
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
 
-T, SIZE, BASELINE = 32, 128, "PIL per frame (baseline)"
+from vssl_nb.data import manifest, toy
+from vssl_nb.data.dataset import TrainClips, collate
+from vssl_nb.data.manifest import KEYFRAMES, Manifest, Row, file_stamp, read, write, write_keyframes
+from vssl_nb.data.video import decode, encode, probe, transcode
+from vssl_nb.data.views import Views
+from vssl_nb.config import Recipe
+from vssl_nb.methods.recipes import find, override
+from vssl_nb.runs.parts import training_clips
+from vssl_nb.training.loop import SHARED_BYTES, loader, shared_memory
+from vssl_nb.training.machine import keep_memory
 
-
-def pil_recipe(frames: list[bytes], rng: random.Random):
-    """One clip the released way (b8, `base`), (3, T, 128, 128) float: drawn once, every frame
-    treated alone.
-    """
-    import torch
-    from PIL import Image, ImageFilter
-    from torchvision.transforms.v2 import functional as F
-
-    area, ratio = rng.uniform(0.2, 1), rng.uniform(3 / 4, 4 / 3)
-    jitter = rng.random() < 0.8
-    order = rng.sample(range(4), 4)
-    grey, blur, flip = (rng.random() < p for p in (0.2, 0.5, 0.5))
-    factors = [rng.uniform(0.6, 1.4) for _ in range(3)] + [rng.uniform(-0.1, 0.1)]
-    sigma, channel, where, out = (
-        rng.uniform(0.1, 2),
-        rng.randrange(3),
-        (rng.random(), rng.random()),
-        [],
-    )
-    for data in frames:
-        x = Image.open(io.BytesIO(data)).convert("RGB")
-        w, h = (
-            min(n, round((x.width * x.height * area * r) ** 0.5))
-            for n, r in ((x.width, ratio), (x.height, 1 / ratio))
-        )
-        left, top = round(where[0] * (x.width - w)), round(where[1] * (x.height - h))
-        x = x.crop((left, top, left + w, top + h)).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
-        for i in order if jitter else ():
-            x = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)[i](
-                x, factors[i]
-            )
-        if grey:
-            x = Image.merge("RGB", [x.split()[channel]] * 3)
-        if blur:
-            x = x.filter(ImageFilter.GaussianBlur(sigma))
-        if flip:
-            x = F.hflip(x)
-        out.append(F.to_dtype(F.pil_to_tensor(x), torch.float32, scale=True))
-    return torch.stack(out, 1)
+T, SIZE = 32, 128
+BASELINE = "PIL per frame (baseline)"
+LONG = 300  # frames of the videos of which keyframes are measured
+KINDS = ("original", "copy")
 
 
-def jpegs(path: Path) -> list[bytes]:
-    "A video as the released files keep it: one JPEG a frame, quality 95."
-    from PIL import Image
-    from vssl_nb.data.video import decode
-
-    found = []
-    for frame in decode(path).numpy():
-        data = io.BytesIO()
-        Image.fromarray(frame).save(data, "JPEG", quality=95)
-        found.append(data.getvalue())
-    return found
+def augmented_recipe() -> Recipe:
+    "Every clip is augmented, as in the baseline."
+    return override(find("infonce-ucf101-rgb"), colour="all", same=0.0)
 
 
-def ours(manifest, recipe, cache=0):
-    from vssl_nb.runs.experiment import resolve
-    from vssl_nb.training.machine import Machine
-
-    return resolve(recipe, manifest, Machine("cpu", cache=cache)).clips
+def clips_of(m: Manifest, recipe: Recipe) -> TrainClips:
+    return training_clips(recipe, m, 0)
 
 
-def once(o: dict) -> dict[str, float]:
-    "Processor seconds of each way for all videos of a folder with manifests, one time."
-    import cv2
-    import torch
-    from vssl_nb.data.dataset import collate
-    from vssl_nb.data.manifest import read
-    from vssl_nb.data.views import Views
-    from vssl_nb.methods.recipes import find, override
-    from vssl_nb.training.machine import keep_memory
-
+def one_thread() -> None:
+    "As `fit` and its workers have it."
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
-    keep_memory()  # as `fit` and its workers do
-    # every clip is augmented, as in the baseline
-    recipe = override(find("infonce-ucf101-rgb"), colour="all", same=0.0)
-    sets = {
-        kind: ours(read(Path(o["place"]) / kind / "manifest.csv"), recipe)
-        for kind in ("original", "copy")
-    }
-    files, views = (
-        [sets["original"].manifest.file(i) for i in range(len(sets["original"]))],
-        Views(("rgb",)),
-    )
-    kept = [] if o["earlier"] else [jpegs(f) for f in files]
+    keep_memory()
 
-    def pil(
-        i,
-    ):  # two clips of 32 consecutive frames
-        frames, rng = kept[i], random.Random(i)
+
+# ---- the released way
+
+
+@dataclass(frozen=True)
+class PilAugmentation:
+    "What is drawn for a clip the released way (b8, `base`)."
+
+    area: float
+    ratio: float
+    is_jittered: bool
+    order: list[int]  # of the four changes of colour
+    factors: list[float]  # of brightness, contrast, saturation and hue
+    channel: int | None  # that the grey picture is made of
+    sigma: float | None  # of the blur
+    is_flipped: bool
+    corner: tuple[float, float]  # of the crop, as shares of what is left
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> "PilAugmentation":
+        area, ratio = rng.uniform(0.2, 1), rng.uniform(3 / 4, 4 / 3)
+        is_jittered = rng.random() < 0.8
+        order = rng.sample(range(4), 4)
+        is_grey, is_blurred, is_flipped = (rng.random() < p for p in (0.2, 0.5, 0.5))
+        factors = [rng.uniform(0.6, 1.4) for _ in range(3)] + [rng.uniform(-0.1, 0.1)]
+        sigma, channel = rng.uniform(0.1, 2), rng.randrange(3)
+        return cls(
+            area,
+            ratio,
+            is_jittered,
+            order,
+            factors,
+            channel if is_grey else None,
+            sigma if is_blurred else None,
+            is_flipped,
+            corner=(rng.random(), rng.random()),
+        )
+
+    def apply(self, x: Image.Image) -> Tensor:  # (3, 128, 128) float
+        "One frame."
+        area = x.width * x.height * self.area
+        w = min(x.width, round((area * self.ratio) ** 0.5))
+        h = min(x.height, round((area / self.ratio) ** 0.5))
+        left, top = round(self.corner[0] * (x.width - w)), round(self.corner[1] * (x.height - h))
+        x = x.crop((left, top, left + w, top + h)).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+        if self.is_jittered:
+            changes = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue)
+            for i in self.order:
+                x = changes[i](x, self.factors[i])
+        if self.channel is not None:
+            x = Image.merge("RGB", [x.split()[self.channel]] * 3)
+        if self.sigma is not None:
+            x = x.filter(ImageFilter.GaussianBlur(self.sigma))
+        if self.is_flipped:
+            x = F.hflip(x)
+        return F.to_dtype(F.pil_to_tensor(x), torch.float32, scale=True)
+
+
+def pil_clip(
+    frames: list[bytes],  # JPEG
+    rng: random.Random,
+) -> Tensor:  # (3, T, 128, 128) float
+    "One clip the released way: drawn once, every frame treated alone."
+    augmentation = PilAugmentation.draw(rng)
+    pictures = [Image.open(io.BytesIO(data)).convert("RGB") for data in frames]
+    return torch.stack([augmentation.apply(x) for x in pictures], 1)
+
+
+def jpegs(video: Path) -> list[bytes]:
+    "A video as the released files keep it: one JPEG a frame, quality 95."
+    files = []
+    for frame in decode(video).numpy():
+        data = io.BytesIO()
+        Image.fromarray(frame).save(data, "JPEG", quality=95)
+        files.append(data.getvalue())
+    return files
+
+
+# ---- one round of one checkout, in a process of its own
+
+
+class Samples:
+    "Two clips of a video, as a worker hands them out, and with the rest of the augmentation."
+
+    def __init__(
+        self,
+        folder: Path,  # of the manifests
+    ):
+        recipe = augmented_recipe()
+        self.clips = {
+            kind: clips_of(read(folder / kind / "manifest.csv"), recipe) for kind in KINDS
+        }
+        self.views = Views(("rgb",))
+
+    def worker(self, kind: str, i: int) -> dict[str, Any]:
+        return self.clips[kind][0, i]
+
+    def whole(self, kind: str, i: int) -> None:
+        batch = collate([self.worker(kind, i)])
+        batch.pop("bad", None)
+        self.views(batch)
+
+
+class ReleasedSamples:
+    "Two clips of 32 consecutive frames, the released way."
+
+    def __init__(self, files: list[Path]):
+        self.jpegs = [jpegs(file) for file in files]
+
+    def sample(self, i: int) -> None:
+        frames, rng = self.jpegs[i], random.Random(i)
         for _ in range(2):
             start = rng.randrange(max(1, len(frames) - T))
             clip = frames[start : start + T]
-            pil_recipe(clip + [clip[-1]] * (T - len(clip)), rng)
+            pil_clip(clip + [clip[-1]] * (T - len(clip)), rng)
 
-    def item(kind, i):
-        return sets[kind][0, i]
 
-    def whole(kind, i):
-        views({k: v for k, v in collate([item(kind, i)]).items() if k != "bad"})
-
-    ways = {
-        "worker, original": partial(item, "original"),
-        "worker, transcoded": partial(item, "copy"),
-        "end to end, original": partial(whole, "original"),
-        "end to end, transcoded": partial(whole, "copy"),
-    }
+def once(o: dict[str, Any]) -> dict[str, float]:
+    "Processor seconds of each way for all videos of a folder with manifests, one time."
+    one_thread()
+    samples = Samples(Path(o["place"]))
+    m = samples.clips["original"].manifest
+    files = [m.file(i) for i in range(len(samples.clips["original"]))]
+    ways: dict[str, Callable[[int], Any]] = {}
     if not o["earlier"]:
-        ways = {BASELINE: pil} | ways
+        ways[BASELINE] = ReleasedSamples(files).sample
+    ways["worker, original"] = partial(samples.worker, "original")
+    ways["worker, transcoded"] = partial(samples.worker, "copy")
+    ways["end to end, original"] = partial(samples.whole, "original")
+    ways["end to end, transcoded"] = partial(samples.whole, "copy")
     for i in range(3):  # what is compiled, or read for the first time
         for work in ways.values():
             work(i % len(files))
-    return {name: len(files) / r for name, r in rates(ways, len(files), 1).items()}
+    speeds = rates(ways, len(files), 1)
+    return {name: len(files) / speed for name, speed in speeds.items()}
 
 
-def rounds_of(place: Path, earlier: str | None, rounds: int) -> list[dict[str, dict[str, float]]]:
+def rounds_of(
+    place: Path,
+    earlier: str | None,  # a checkout
+    rounds: int,
+) -> list[dict[str, dict[str, float]]]:
     "Seconds of each way, `now` and `earlier`, which take turns, each in a process of its own."
-    found = []
-    for _ in range(rounds):
-        here: dict[str, dict[str, float]] = {}
-        for name, checkout in {"now": None, "earlier": earlier}.items():
-            if name == "earlier" and not earlier:
-                continue
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    __file__,
-                    "--once",
-                    json.dumps({"place": str(place), "earlier": checkout}),
-                ],
-                env=os.environ | ({"PYTHONPATH": checkout} if checkout else {}),
-                text=True,
-                capture_output=True,
-            )
-            if done.returncode:
-                raise SystemExit(done.stderr)
-            here[name] = json.loads(done.stdout.splitlines()[-1])
-        found.append(here)
-    return found
+
+    def processes(checkout: str | None) -> Callable[[], dict[str, float]]:
+        settings = {"place": str(place), "earlier": checkout}
+        environment = {"PYTHONPATH": checkout} if checkout else {}
+        return partial(in_own_process, __file__, "--once", settings, environment)
+
+    ways = {"now": processes(None)}
+    if earlier:
+        ways["earlier"] = processes(earlier)
+    seconds = in_turn(ways, rounds)
+    return [{name: seconds[name][i] for name in ways} for i in range(rounds)]
 
 
-def rates(ways: dict, items: int, rounds: int) -> dict[str, float]:
-    "Samples per second of processor time of each way, which is called with the number of an item."
+def rates(
+    ways: dict[str, Callable[[int], Any]],  # called with the number of an item
+    items: int,
+    rounds: int,
+) -> dict[str, float]:
+    "Samples per second of processor time of each way; of every item its fastest round."
     best = {name: [float("inf")] * items for name in ways}
     for _ in range(rounds):
         for i in range(items):
@@ -201,112 +257,99 @@ def rates(ways: dict, items: int, rounds: int) -> dict[str, float]:
     return {name: items / sum(seconds) for name, seconds in best.items()}
 
 
+# ---- decoding
+
+
 def decoding(files: list[Path], threads: int) -> tuple[float, float]:
     "Seconds on the clock and of processor time per video, 64 frames from its start, best of three."
-    from vssl_nb.data.video import decode, probe
-
-    numbers, best = [range(min(64, probe(f).frames)) for f in files], (float("inf"), float("inf"))
+    frames = [range(min(64, probe(file).frames)) for file in files]
+    best = (float("inf"), float("inf"))
     for _ in range(3):
         wall, cpu = time.perf_counter(), time.process_time()
-        for f, n in zip(files, numbers):
-            decode(f, n, threads=threads)
-        best = min(
-            best,
-            ((time.perf_counter() - wall) / len(files), (time.process_time() - cpu) / len(files)),
-        )
+        for file, numbers in zip(files, frames):
+            decode(file, numbers, threads=threads)
+        seconds = time.perf_counter() - wall, time.process_time() - cpu
+        best = min(best, (seconds[0] / len(files), seconds[1] / len(files)))
     return best
 
 
-def forth_and_back(frames, n: int):
+def forth_and_back(
+    frames: Tensor,  # (T, H, W, 3)
+    n: int,
+) -> Tensor:  # (n, H, W, 3)
     "A film of n frames out of a shorter one, without a cut."
-    import torch
+    there_and_back = torch.cat([frames, frames.flip(0)[1:-1]])
+    times = -(-n // len(there_and_back))
+    return torch.cat([there_and_back] * times)[:n]
 
-    once = torch.cat([frames, frames.flip(0)[1:-1]])
-    return torch.cat([once] * -(-n // len(once)))[:n]
+
+def long_videos(files: list[Path], folder: Path, short_side: int) -> dict[str, Manifest]:
+    "Manifests of transcoded videos of 300 frames, with the table of keyframes and without."
+    tables = {name: folder / name for name in ("without", "with")}
+    for place in tables.values():
+        place.mkdir()
+    rows, keyframes = [], {}
+    for i, file in enumerate(files):
+        whole = encode(folder / "whole.mp4", forth_and_back(decode(file), LONG))
+        copy = tables["with"] / f"{i}.mp4"
+        seen = transcode(whole, copy, short_side)
+        os.link(copy, tables["without"] / copy.name)
+        rows.append(replace(video_row(copy, "x", str(i), "train"), frames=LONG))
+        keyframes[copy.name] = (*file_stamp(copy), seen.keyframes)
+    write_keyframes(tables["with"], keyframes)
+    assert not (tables["without"] / KEYFRAMES).exists()
+    return {name: read(write(place / "manifest.csv", rows)) for name, place in tables.items()}
 
 
-def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> dict:
+def keyframes(files: list[Path], folder: Path, short_side: int, rounds: int) -> dict[str, Any]:
     """Two 32-frame clips of transcoded videos of 300 frames: frames decoded, decoding alone, the
     whole worker.
     """
-    import numpy as np
-    from vssl_nb.data.manifest import Row, KEYFRAMES, file_stamp, read, write, write_keyframes
-    from vssl_nb.data.video import decode, encode, transcode
-    from vssl_nb.methods.recipes import find, override
+    manifests = long_videos(files, folder, short_side)
+    recipe = augmented_recipe()
+    clips = {name: clips_of(m, recipe) for name, m in manifests.items()}
+    starts = np.random.default_rng(0).integers(0, LONG - T + 1, (4 * len(files), 2))
+    wanted = [np.unique([*range(a, a + T), *range(b, b + T)]) for a, b in starts]
 
-    (folder / "with").mkdir()
-    (folder / "without").mkdir()
-    rows, found = [], {}
-    for i, f in enumerate(files):
-        whole = encode(folder / "whole.mp4", forth_and_back(decode(f), 300))
-        seen = transcode(whole, folder / "with" / f"{i}.mp4", short_side)
-        os.link(folder / "with" / f"{i}.mp4", folder / "without" / f"{i}.mp4")
-        rows.append(
-            Row(
-                f"{i}.mp4",
-                "x",
-                str(i),
-                "train",
-                "train",
-                "train",
-                300,
-                seen.fps,
-                seen.width,
-                seen.height,
-            )
-        )
-        found[f"{i}.mp4"] = (*file_stamp(folder / "with" / f"{i}.mp4"), seen.keyframes)
-    recipe = override(find("infonce-ucf101-rgb"), colour="all", same=0.0)
-    write_keyframes(folder / "with", found)
-    manifests = {
-        how: read(write(folder / how / "manifest.csv", rows)) for how in ("without", "with")
-    }
-    clips = {how: ours(m, recipe) for how, m in manifests.items()}
-    assert not (folder / "without" / KEYFRAMES).exists()
-    rng = np.random.default_rng(0)
-    starts = rng.integers(0, 300 - T + 1, (4 * len(files), 2))
-    asked = [np.unique([*range(a, a + T), *range(b, b + T)]) for a, b in starts]
-    best = {
-        "decode": rates(
-            {
-                how: lambda i, m=m: m.decode(i % len(files), asked[i])
-                for how, m in manifests.items()
-            },
-            len(asked),
-            rounds,
-        ),
-        "worker": rates(
-            {how: lambda i, c=c: c[i // len(files), i % len(files)] for how, c in clips.items()},
-            len(asked),
-            rounds,
-        ),
-    }
+    def decoded(name: str, i: int) -> None:
+        manifests[name].decode(i % len(files), wanted[i])
+
+    def drawn(name: str, i: int) -> None:
+        clips[name][i // len(files), i % len(files)]
+
+    speeds = {}
+    for title, work in (("decode", decoded), ("worker", drawn)):
+        ways = {name: partial(work, name) for name in manifests}
+        speeds[title] = rates(ways, len(wanted), rounds)
     return {
         "videos": len(files),
-        "frames": 300,
-        "samples_per_s": best,
-        "frames_decoded": decoded(asked),
+        "frames": LONG,
+        "samples_per_s": speeds,
+        "frames_decoded": frames_decoded(wanted),
         "rounds": rounds,
-        "ratio": {what: r["with"] / r["without"] for what, r in best.items()},
+        "ratio": {title: speed["with"] / speed["without"] for title, speed in speeds.items()},
     }
 
 
-def decoded(asked: list) -> dict[str, float]:
+def frames_decoded(wanted: Sequence[np.ndarray]) -> dict[str, float]:
     "Frames decoded per sample: all to the last, or from the keyframe (every 8) before a clip."
-    import numpy as np
 
-    def jumping(a):
+    def jumping(frames: list[int]) -> int:
+        "What `decode` does, counted by hand: jump where it saves more than 4 frames."
         at, n = -1, 0
-        # what `decode` does, counted by hand: jump where it saves more than 4 frames
-        for i in a:
+        for i in frames:
             key = i // 8 * 8
-            n, at = (n + i - key + 1, i) if key - 1 - at > 4 else (n + i - at, i)
+            n += i - key + 1 if key - 1 - at > 4 else i - at
+            at = i
         return n
 
     return {
-        "without": float(np.mean([a[-1] + 1 for a in asked])),
-        "with": float(np.mean([jumping(a.tolist()) for a in asked])),
+        "without": float(np.mean([frames[-1] + 1 for frames in wanted])),
+        "with": float(np.mean([jumping(frames.tolist()) for frames in wanted])),
     }
+
+
+# ---- a manifest of many rows
 
 
 def private() -> float:
@@ -315,15 +358,15 @@ def private() -> float:
     return sum(int(n) for n in re.findall(r"Private_\w+:\s+(\d+)", text)) / 1024
 
 
-def walk(rows, pipe) -> None:
-    "Look at every row, and say how much memory that took."
+def walk(rows: Sequence[Row], pipe) -> None:
+    "Look at every row, and send how much memory that took."
     before = private()
     for i in range(len(rows)):
         rows[i].frames
     pipe.send(private() - before)
 
 
-def in_a_worker(rows) -> float | None:
+def in_a_worker(rows: Sequence[Row]) -> float | None:
     """MB that a forked process makes its own when it looks at every row; None where that cannot be
     said.
     """
@@ -331,153 +374,312 @@ def in_a_worker(rows) -> float | None:
         return None
     fork = multiprocessing.get_context("fork")
     here, there = fork.Pipe(False)
-    child = fork.Process(target=walk, args=(rows, there))
-    child.start()
-    found = here.recv()
-    child.join()
-    return found
+    process = fork.Process(target=walk, args=(rows, there))
+    process.start()
+    megabytes = here.recv()
+    process.join()
+    return megabytes
 
 
-def many_rows(n: int, folder: Path, rounds: int) -> dict:
-    """A manifest of n rows like those of Kinetics: seconds to read it, MB of a worker, against the
-    plain way.
-    """
-    from vssl_nb.data import manifest
-
-    path = folder / "many.csv"
+def write_many(n: int, path: Path) -> None:
+    "A manifest of n rows like those of Kinetics."
     with open(path, "w", newline="") as f:
         lines = csv.writer(f)
         lines.writerow(manifest.COLUMNS)
         for i in range(n):
-            video = f"train/class {i % 400}/abcdefghi{i:06d}_000010_000020.mp4"
+            label = f"class {i % 400}"
+            video = f"train/{label}/abcdefghi{i:06d}_000010_000020.mp4"
             part = "train" if i % 13 else "test"
-            lines.writerow(
-                [
-                    video,
-                    f"class {i % 400}",
-                    "",
-                    part,
-                    "",
-                    "",
-                    250 + i % 51,
-                    29.97,
-                    340,
-                    256,
-                    "",
-                    "ok",
-                ]
-            )
-    kinds = {"frames": int, "fps": float, "width": int, "height": int}
+            size = (250 + i % 51, 29.97, 340, 256)
+            lines.writerow([video, label, "", part, "", "", *size, "", "ok"])
 
-    def by_lines():
-        with open(path, newline="") as f:
-            rows = [
-                manifest.Row(**{name: kinds.get(name, str)(text) for name, text in cells.items()})
-                for cells in csv.DictReader(f)
-            ]
-        return [
-            replace(r, source=r.source or str(PurePosixPath(r.video).with_suffix(""))) for r in rows
-        ]
 
-    best: dict[str, float] = {}
+def line_by_line(path: Path) -> list[Row]:
+    "The plain way to read a manifest."
+    kinds: dict[str, Callable[[str], Any]] = {
+        "frames": int,
+        "fps": float,
+        "width": int,
+        "height": int,
+    }
+    rows = []
+    with open(path, newline="") as f:
+        for cells in csv.DictReader(f):
+            row = Row(**{name: kinds.get(name, str)(text) for name, text in cells.items()})
+            source = row.source or str(PurePosixPath(row.video).with_suffix(""))
+            rows.append(replace(row, source=source))
+    return rows
+
+
+def many_rows(n: int, folder: Path, rounds: int) -> dict[str, Any]:
+    "Seconds to read a manifest of n rows, and MB of a worker, against the plain way."
+    path = folder / "many.csv"
+    write_many(n, path)
+    best = {"lines": float("inf"), "columns": float("inf")}
     for _ in range(rounds):
-        for how, read in (("lines", by_lines), ("columns", lambda: manifest.read(path))):
-            begin = time.process_time()
-            found = read()
-            best[how] = min(best.get(how, float("inf")), time.process_time() - begin)
-            if how == "lines":
-                plain = found
-    assert plain == found.rows, "both ways must give the same rows"
+        begin = time.process_time()
+        plain = line_by_line(path)
+        middle = time.process_time()
+        ours = manifest.read(path).rows
+        best["lines"] = min(best["lines"], middle - begin)
+        best["columns"] = min(best["columns"], time.process_time() - middle)
+    assert plain == ours, "both ways must give the same rows"
     return {
         "rows": n,
         "seconds": best,
         "ratio": best["lines"] / best["columns"],
-        "worker_MB": {"lines": in_a_worker(plain), "columns": in_a_worker(found.rows)},
+        "worker_MB": {"lines": in_a_worker(plain), "columns": in_a_worker(ours)},
     }
+
+
+# ---- memory that loaders share
 
 
 class Blocks:
     "Items as large as those of CoCLR on two streams, a quarter of the side, and empty."
 
-    def __init__(self, rows: int, side: int):
+    def __init__(
+        self,
+        rows: int,
+        side: int,  # px
+    ):
         self.rows, self.side = range(rows), side
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def note(self, bad):
+    def note(self, bad: list) -> None:
         pass
 
-    def item_bytes(self):
+    def item_bytes(self) -> int:
         return 2 * 2 * T * self.side**2 * 3
 
-    def __getitem__(self, key):
-        import torch
-
+    def __getitem__(self, key: tuple[int, int]) -> dict[str, Any]:
         clips = torch.ones(2, T, self.side, self.side, 3, dtype=torch.uint8)
         return {"clips": clips, "flow": clips.clone(), "row": key[1], "bad": []}
 
 
-def shared(workers: int = 16, batch: int = 128, shrink: int = 4) -> dict:
+def shared_now() -> int:
+    "Bytes of shared memory that are in use on this machine."
+    disk = os.statvfs("/dev/shm")
+    return disk.f_frsize * (disk.f_blocks - disk.f_bfree)
+
+
+def shared_in_small(batch: int, workers: int, shrink: int) -> dict[str, float]:
+    "Shared memory of loaders whose items have a smaller side, while nobody takes the batches."
+    bound = SHARED_BYTES // shrink**2
+    blocks = Blocks(16 * batch, SIZE // shrink)
+    before, peak = shared_now(), 0
+    batches = iter(loader(blocks, batch, 1, workers=workers, shared=bound))
+    for _ in range(4):
+        next(batches)
+        for _ in range(20):
+            time.sleep(0.1)
+            peak = max(peak, shared_now() - before)
+    batches._shutdown_workers()
+    return {"bound_MB": bound / 1e6, "measured_MB": peak / 1e6}
+
+
+def shared(workers: int = 16, batch: int = 128, shrink: int = 4) -> dict[str, Any]:
     """Shared memory that loaders take when nobody takes their batches: computed, and measured in
     small.
     """
-    from vssl_nb.training.loop import SHARED_BYTES, loader, shared_memory
-
-    ahead, held = shared_memory(batch * Blocks(1, SIZE).item_bytes(), workers)
-    found = {
+    item = Blocks(1, SIZE).item_bytes()
+    ahead, held = shared_memory(batch * item, workers)
+    numbers = {
         "workers": workers,
         "batch": batch,
         "bound_GB": SHARED_BYTES / 1e9,
         "GB": held / 1e9,
         "prefetch": ahead,
-        "four_batches_a_worker_GB": 4 * workers * batch * Blocks(1, SIZE).item_bytes() / 1e9,
+        "four_batches_a_worker_GB": 4 * workers * batch * item / 1e9,
     }
-    if not Path("/dev/shm").is_dir():
-        return found
+    if Path("/dev/shm").is_dir():
+        numbers["small"] = shared_in_small(batch, workers, shrink)
+    return numbers
 
-    def used():
-        return (s := os.statvfs("/dev/shm")).f_frsize * (s.f_blocks - s.f_bfree)
 
-    bound, before, peak = SHARED_BYTES // shrink**2, used(), 0
-    batches = iter(
-        loader(Blocks(16 * batch, SIZE // shrink), batch, 1, workers=workers, shared=bound)
-    )
-    for _ in range(4):
-        next(batches)
-        for _ in range(20):
-            time.sleep(0.1)
-            peak = max(peak, used() - before)
-    batches._shutdown_workers()
-    return found | {"small": {"bound_MB": bound / 1e6, "measured_MB": peak / 1e6}}
+# ---- a loader, and many samples
 
 
 def resident() -> float:
     "MB of memory that this process holds now."
     if not Path("/proc/self/statm").exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
-def over_workers(data, n: int, workers: int) -> float:
+def over_workers(clips: TrainClips, n: int, workers: int) -> float:
     "Samples per second of a loader with so many workers, warm."
-    from vssl_nb.training.loop import loader
-
-    batches, seen = iter(loader(data, 4, 10**6, workers=workers)), 0
+    batches = iter(loader(clips, 4, 10**6, workers=workers))
     # the workers start, and fill what they keep ready
     for _ in range(4 * max(workers, 1)):
         next(batches)
+    seen = 0
     begin = time.perf_counter()
     while seen < n:
         seen += len(next(batches)["row"])
     return seen / (time.perf_counter() - begin)
 
 
-def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def memory_over(samples: Samples, videos: int, n: int) -> list[float]:
+    "MB held while so many samples are made, ten times; every tenth with all of the augmentation."
+    megabytes = []
+    for i in range(n):
+        if i % 10 == 0:
+            samples.whole("original", i % videos)
+        else:
+            samples.worker("original", i % videos)
+        if i % max(1, n // 10) == 0:
+            megabytes.append(round(resident(), 1))
+    return megabytes
+
+
+# ---- all of it
+
+
+@dataclass(frozen=True)
+class Dataset:
+    "Videos to measure on, and transcoded copies, in two folders with manifests."
+
+    place: Path
+    files: list[Path]
+    frames: float  # of a video, in the mean
+    seconds: float  # of transcoding
+    bytes_of: dict[str, int]
+
+
+def dataset(a: Any, place: Path, files: list[Path]) -> Dataset:
+    "Manifests of videos and of their copies, as `vssl-nb prepare` writes them."
+    rows: dict[str, list[Row]] = {kind: [] for kind in KINDS}
+    known: dict[str, dict[str, tuple]] = {kind: {} for kind in KINDS}
+    bytes_of = dict.fromkeys(KINDS, 0)
+    for kind in KINDS:
+        (place / kind).mkdir()
+    seconds = 0.0
+    for i, file in enumerate(files):
+        original = place / "original" / f"{i}{file.suffix}"
+        copy = place / "copy" / f"{i}.mp4"
+        original.symlink_to(file.resolve())
+        begin = time.perf_counter()
+        transcode(file, copy, a.short_side)
+        seconds += time.perf_counter() - begin
+        for kind, path in zip(KINDS, (original, copy)):
+            bytes_of[kind] += path.stat().st_size
+            rows[kind].append(video_row(path, "x", str(i), "train"))
+            known[kind][path.name] = (*file_stamp(path), probe(path).keyframes)
+    for kind in KINDS:
+        write_keyframes(place / kind, known[kind])
+        write(place / kind / "manifest.csv", rows[kind])
+    frames = sum(row.frames for row in rows["original"]) / len(files)
+    return Dataset(place, files, frames, seconds, bytes_of)
+
+
+def speed_of(data: Dataset, a: Any) -> dict[str, Any]:
+    "Samples per second of all ways, against the baseline and the earlier commit of each round."
+    earlier = str(Path(a.earlier).resolve()) if a.earlier else None
+    rounds = rounds_of(data.place, earlier, a.rounds)
+    seconds = {name: [r["now"][name] for r in rounds] for name in rounds[0]["now"]}
+    over_baseline = {name: ratios(seconds[BASELINE], s) for name, s in seconds.items()}
+    over_earlier = {}
+    if earlier:
+        for name in rounds[0]["earlier"]:
+            over_earlier[name] = ratios([r["earlier"][name] for r in rounds], seconds[name])
+    medians = measurement.medians(seconds)
+    return {
+        "rounds": rounds,
+        "samples_per_s": {name: len(data.files) / s for name, s in medians.items()},
+        "ratio": {name: statistics.median(r) for name, r in over_baseline.items()},
+        "ratios": over_baseline,
+        "over_earlier": over_earlier,
+    }
+
+
+def print_speed(speed: dict[str, Any]) -> None:
+    print(f"{'':28}{'samples/s':>10}{'ms':>8}{'ratio':>22}{'over earlier':>22}")
+    for name, rate in speed["samples_per_s"].items():
+        ratio = str(spread(speed["ratios"][name]))
+        earlier = str(spread(speed["over_earlier"][name])) if name in speed["over_earlier"] else ""
+        print(f"{name:28}{rate:>10.1f}{1000 / rate:>8.1f}{ratio:>22}{earlier:>22}")
+
+
+def print_keyframes(jumps: dict[str, Any]) -> None:
+    frames, ratio = jumps["frames_decoded"], jumps["ratio"]
+    print(
+        f"\ntwo clips of {jumps['videos']} transcoded videos of {jumps['frames']} frames: "
+        f"{frames['without']:.0f} frames decoded without the table of keyframes, "
+        f"{frames['with']:.0f} with it; decoding {ratio['decode']:.2f} times as fast, the worker "
+        f"{ratio['worker']:.2f} times"
     )
-    p.add_argument("--videos", help="folder of videos; toy videos of 128 px if not given")
+
+
+def print_many(many: dict[str, Any]) -> None:
+    seconds = many["seconds"]
+    print(
+        f"{many['rows']} rows: read in {seconds['columns']:.2f} s ({seconds['lines']:.2f} s line "
+        f"by line); MB of a worker: {many['worker_MB']}"
+    )
+
+
+def measure(a: Any, place: Path, files: list[Path], stamp: Stamp) -> dict[str, Any]:
+    "Everything, against its baseline in the same run."
+    machine = stamp.fields["machine"]
+    data = dataset(a, place, files)
+    speed = speed_of(data, a)
+    ms = 1000 * data.seconds / len(files)
+    share = data.bytes_of["copy"] / data.bytes_of["original"]
+    print(
+        f"{machine['cpu']}, one core; {len(files)} videos, mean {data.frames:.0f} frames; torch "
+        f"{machine['torch']}\n"
+        f"transcoded to short side {a.short_side}: {ms:.0f} ms a video, {share:.2f} of the bytes\n"
+    )
+    print_speed(speed)
+
+    samples = Samples(place)
+    workers = {
+        f"{kind}, {n} workers": over_workers(samples.clips[kind], 7 * len(files), n)
+        for kind in KINDS
+        for n in (1, 2)
+    }
+    print("\n" + "\n".join(f"{name:28}{rate:>10.1f}" for name, rate in workers.items()))
+    threads = {f"{n} threads in the decoder": decoding(files, n) for n in (1, 2)}
+    for name, (wall, cpu) in threads.items():
+        print(f"{name:28}{1000 * wall:>10.1f} ms a video, {1000 * cpu:.1f} ms of processor time")
+
+    (place / "long").mkdir()
+    # the smallest differences
+    jumps = keyframes(files[:6], place / "long", a.short_side, max(a.rounds, 9))
+    print_keyframes(jumps)
+    many = many_rows(a.rows, place, a.rounds) if a.rows else None
+    if many:
+        print_many(many)
+    ahead = shared(a.workers)
+    print(f"shared memory: {json.dumps(ahead)}")
+    memory = memory_over(samples, len(files), a.samples)
+    if memory:
+        print(f"\nMB held over {a.samples} samples: {memory}")
+    return {
+        "videos": len(files),
+        "short_side": a.short_side,
+        "earlier": a.earlier and commit_of(Path(a.earlier)),
+        **speed,
+        "transcode_ms": ms,
+        "bytes": data.bytes_of,
+        "workers": workers,
+        "decoder_seconds_wall_cpu": threads,
+        "keyframes": jumps,
+        "rows": many,
+        "shared": ahead,
+        "memory_MB": memory,
+    }
+
+
+def main():
+    p = measurement.parser(__doc__)
+    p.add_argument(
+        "--videos", type=Path, help="folder of videos; toy videos of 128 px if not given"
+    )
     p.add_argument("--count", type=int, default=40, help="videos to take from it, evenly spread")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--earlier", help="a checkout of an earlier commit")
@@ -499,185 +701,28 @@ def main():
         action="store_true",
         help="measure the keyframes again, and leave what else the file of --out says as it is",
     )
-    p.add_argument("--out", help=".json file")
+    p.add_argument("--out", type=Path, help=".json file")
     p.add_argument("--once", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.once:
         print(json.dumps(once(json.loads(a.once))))
         return
-    import cv2
-    import torch
-    from vssl_nb.data.dataset import collate
-    from vssl_nb.data.manifest import Row, file_stamp, read, write, write_keyframes
-    from vssl_nb.methods.recipes import find, override
-    from vssl_nb.data.toy import make
-    from vssl_nb.training.machine import keep_memory
-    from vssl_nb.data.video import probe, transcode
-    from vssl_nb.data.views import Views
 
-    torch.set_num_threads(1)
-    cv2.setNumThreads(1)
-    keep_memory()  # as `fit` and its workers do
-    # every clip is augmented, as in the baseline
-    recipe = override(find("infonce-ucf101-rgb"), colour="all", same=0.0)
+    one_thread()
+    stamp = Stamp(__file__, settings_of(a, without=("earlier", "once")), threads=1)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        root = (
-            Path(a.videos) if a.videos else make(place / "toy", size="tiny", progress=False).parent
-        )
-        files = sorted(f for f in root.rglob("*") if f.suffix in (".avi", ".mp4", ".mkv", ".webm"))
-        files = files[:: max(1, len(files) // a.count)][: a.count]
+        root = a.videos or toy.make(place / "toy", size="tiny", progress=False).parent
+        files = measurement.video_files(root, a.count)
         if a.keyframes_only:
-            found = keyframes(files[:6], place, a.short_side, a.rounds)
-            print(json.dumps(found, indent=1))
+            jumps = keyframes(files[:6], place, a.short_side, a.rounds)
+            print(json.dumps(jumps, indent=1))
             if a.out:
-                before = json.loads(Path(a.out).read_text())
-                Path(a.out).write_text(json.dumps(before | {"keyframes": found}, indent=1) + "\n")
+                before = json.loads(a.out.read_text())
+                write_results(a.out, before | {"keyframes": jumps})
             return
-        (place / "original").mkdir()
-        (place / "copy").mkdir()
-        rows: dict[str, list[Row]] = {"original": [], "copy": []}
-        known: dict[str, dict] = {"original": {}, "copy": {}}
-        took, bytes_of = 0.0, {"original": 0, "copy": 0}
-        for i, f in enumerate(files):
-            there = {
-                "original": place / "original" / f"{i}{f.suffix}",
-                "copy": place / "copy" / f"{i}.mp4",
-            }
-            there["original"].symlink_to(f.resolve())
-            begin = time.perf_counter()
-            transcode(f, there["copy"], a.short_side)
-            took += time.perf_counter() - begin
-            for kind, path in there.items():
-                seen = probe(path)
-                bytes_of[kind] += path.stat().st_size
-                rows[kind].append(
-                    Row(
-                        path.name,
-                        "x",
-                        str(i),
-                        "train",
-                        "train",
-                        "train",
-                        seen.frames,
-                        seen.fps,
-                        seen.width,
-                        seen.height,
-                    )
-                )
-                known[kind][path.name] = (*file_stamp(path), seen.keyframes)
-        # as `vssl-nb prepare` does
-        for kind, keys in known.items():
-            write_keyframes(place / kind, keys)
-        sets = {
-            kind: ours(read(write(place / kind / "manifest.csv", r)), recipe)
-            for kind, r in rows.items()
-        }
-        measured = rounds_of(place, a.earlier and str(Path(a.earlier).resolve()), a.rounds)
-
-        def over(base, name, by):
-            return [r[by][base] / r["now"][name] for r in measured]
-
-        names = [*measured[0]["now"]]
-        rate = {
-            name: len(files) / statistics.median(r["now"][name] for r in measured) for name in names
-        }
-        ratios = {name: over(BASELINE, name, "now") for name in names}
-        earlier = {name: over(name, name, "earlier") for name in names[1:]} if a.earlier else {}
-        where = machine("cpu") | {"threads": 1}
-        print(
-            f"{where['cpu']}, one core; {len(files)} videos, "
-            f"mean {sum(r.frames for r in rows['original']) / len(files):.0f} frames; torch "
-            f"{where['torch']}"
-        )
-        print(
-            f"transcoded to short side {a.short_side}: {1000 * took / len(files):.0f} ms a video, "
-            f"{bytes_of['copy'] / bytes_of['original']:.2f} of the bytes\n"
-        )
-
-        def spread(n):
-            return f"{statistics.median(n):.2f} ({min(n):.2f}-{max(n):.2f})" if n else ""
-
-        print(f"{'':28}{'samples/s':>10}{'ms':>8}{'ratio':>22}{'over earlier':>22}")
-        for name, r in rate.items():
-            print(
-                f"{name:28}{r:>10.1f}{1000 / r:>8.1f}{spread(ratios[name]):>22}"
-                f"{spread(earlier.get(name)):>22}"
-            )
-        views = Views(("rgb",))
-
-        def item(kind, i):
-            return sets[kind][0, i]
-
-        def whole(kind, i):
-            views({k: v for k, v in collate([item(kind, i)]).items() if k != "bad"})
-
-        scaling = {
-            f"{kind}, {w} workers": over_workers(sets[kind], 7 * len(files), w)
-            for kind in ("original", "copy")
-            for w in (1, 2)
-        }
-        print("\n" + "\n".join(f"{name:28}{r:>10.1f}" for name, r in scaling.items()))
-        threads = {f"{n} threads in the decoder": decoding(files, n) for n in (1, 2)}
-        for name, (wall, cpu) in threads.items():
-            print(
-                f"{name:28}{1000 * wall:>10.1f} ms a video, {1000 * cpu:.1f} ms of processor time"
-            )
-        (place / "long").mkdir()
-        # the smallest differences
-        jumps = keyframes(files[:6], place / "long", a.short_side, max(a.rounds, 9))
-        print(
-            f"\ntwo clips of {jumps['videos']} transcoded videos of 300 frames: "
-            f"{jumps['frames_decoded']['without']:.0f} frames decoded without the table of "
-            "keyframes, "
-            f"{jumps['frames_decoded']['with']:.0f} with it; decoding "
-            f"{jumps['ratio']['decode']:.2f} times "
-            f"as fast, the worker {jumps['ratio']['worker']:.2f} times"
-        )
-        many = many_rows(a.rows, place, a.rounds) if a.rows else None
-        if many:
-            print(
-                f"{many['rows']} rows: read in {many['seconds']['columns']:.2f} s "
-                f"({many['seconds']['lines']:.2f} s line by line); MB of a worker: "
-                f"{many['worker_MB']}"
-            )
-        ahead = shared(a.workers)
-        print(f"shared memory: {json.dumps(ahead)}")
-        memory = []
-        for n in range(a.samples):
-            whole("original", n % len(files)) if n % 10 == 0 else item("original", n % len(files))
-            if n % max(1, a.samples // 10) == 0:
-                memory.append(round(resident(), 1))
-        if memory:
-            print(f"\nMB held over {a.samples} samples: {memory}")
-        if a.out:
-            Path(a.out).write_text(
-                json.dumps(
-                    {
-                        "what": "benchmarks/input.py",
-                        "date": time.strftime("%Y-%m-%d"),
-                        "machine": where,
-                        "videos": len(files),
-                        "short_side": a.short_side,
-                        "earlier": a.earlier and commit(a.earlier),
-                        "rounds": measured,
-                        "samples_per_s": rate,
-                        "ratio": {k: statistics.median(v) for k, v in ratios.items()},
-                        "ratios": ratios,
-                        "over_earlier": earlier,
-                        "transcode_ms": 1000 * took / len(files),
-                        "bytes": bytes_of,
-                        "workers": scaling,
-                        "decoder_seconds_wall_cpu": threads,
-                        "keyframes": jumps,
-                        "rows": many,
-                        "shared": ahead,
-                        "memory_MB": memory,
-                    },
-                    indent=1,
-                )
-                + "\n"
-            )
+        results = measure(a, place, files, stamp)
+    write_results(a.out, stamp.head() | results)
 
 
 if __name__ == "__main__":

@@ -1,48 +1,63 @@
-"""Computed memory of a training step against what small real runs take; and the table of every training.
+"""Computed memory of a training step against what small real runs take; and the table of every
+training.
 
     python benchmarks/memory.py --out results/memory-cpu.json
     python benchmarks/memory.py --table --out results/budget.json
     python benchmarks/memory.py --device cuda --out results/memory-gpu.json   # waits for a GPU
 
-Three backbones, two batches each, with and without recomputation, on blank clips, two optimizer steps by the
-loop itself. On a CPU each case runs in fresh processes of two kinds, which know nothing of what is computed:
+Three backbones, two batches each, with and without recomputation, on blank clips, two optimizer
+steps by the loop itself. On a CPU each case runs in fresh processes of two kinds, which know
+nothing of what is computed:
 
-    measured:   peak of the resident memory (VmHWM) in the second step, less what was resident before the run
-                began; freed memory goes back to the system at once (MALLOC_MMAP_THRESHOLD_, and `keep_memory`
-                is left out)
+    measured:   peak of the resident memory (VmHWM) in the second step, less what was resident
+                before the run began; freed memory goes back to the system at once
+                (MALLOC_MMAP_THRESHOLD_, and `keep_memory` is left out)
     allocator:  peak of the bytes that torch's allocator reports to the profiler
 
-Two threads: with one, torch takes a convolution on the CPU that unfolds its input (200 MB more for `small`).
-On a GPU, `measured` is torch.cuda.max_memory_allocated of the second step, and `reserved` what the caching
-allocator had taken from the device.
+Two threads: with one, torch takes a convolution on the CPU that unfolds its input (200 MB more for
+`small`). On a GPU, `measured` is torch.cuda.max_memory_allocated of the second step, and `reserved`
+what the caching allocator had taken from the device.
 """
 
 import argparse
 import gc
 import json
-import os
-import platform
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).parent))
-from step import command  # noqa: E402
+import measurement
+import torch
+from measurement import forget_peak, in_own_process, memory_now
+from result_files import Stamp, settings_of, write_results
+from torch.profiler import ProfilerActivity, profile
+
+from vssl_nb.methods.recipes import RECIPES, find, override
+from vssl_nb.config import Recipe
+from vssl_nb.runs.budget import VIDEOS, plan, trace_step
+from vssl_nb.runs.finetuning import TRAININGS
+from vssl_nb.runs.parts import build
+from vssl_nb.training import loop
+from vssl_nb.training.loop import TrainingState, fit
+from vssl_nb.training.machine import DTYPES, checkpoint_activations
 
 SIZES = {"tiny": (16, 64), "small": (16, 112), "s3d": (16, 64)}  # frames and side
 BATCHES = {"tiny": (8, 32), "small": (4, 8), "s3d": (4, 8)}
+THREADS = 2
 CASES = [
-    dict(backbone=b, batch=n, again=a) for b in SIZES for n, a in product(BATCHES[b], (False, True))
+    dict(backbone=backbone, batch=batch, again=again)
+    for backbone in SIZES
+    for batch, again in product(BATCHES[backbone], (False, True))
 ]
 
 
-def recipe_of(case: dict, batch: int | None = None):
-    from vssl_nb.methods.recipes import find, override
-
+def recipe_of(
+    case: dict[str, Any],
+    batch: int | None = None,  # that of the case if not given
+) -> Recipe:
     length, size = SIZES[case["backbone"]]
     return override(
         find("infonce-laptop-rgb"),
@@ -53,25 +68,16 @@ def recipe_of(case: dict, batch: int | None = None):
     )
 
 
-def status(name: str) -> int:
-    "A line of /proc/self/status, bytes."
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
-
-
-def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
+def train(
+    recipe: Recipe,
+    again: bool,  # recompute activations?
+    device: str,
+    dtype: str,
+    after_step: Callable[[], None],
+) -> None:
     "Two steps of the loop itself."
-    import torch
-    from vssl_nb.runs.experiment import BlankVideos, resolve
-    from vssl_nb.training.loop import TrainingState, fit
-    from vssl_nb.training.machine import DTYPES, Machine
-
-    machine = Machine(device, activation_checkpointing=again)
-    parts = resolve(recipe, BlankVideos(100), machine)
+    parts = build(recipe, 100, torch.device(device))
+    checkpoint_activations(parts.method.encoder, again)
     batches, order = parts.batches, parts.batches.batch_sampler
     order.total = order.per_epoch = 2
     # memory that is really used
@@ -79,160 +85,132 @@ def train(recipe, again: bool, device: str, dtype: str, after_step) -> None:
     if device == "cuda":
         batches.pin = lambda x: x.pin_memory()
     run = TrainingState(parts.method, parts.optimizer)
-    for result in fit(run, batches, parts.views, parts.schedules, device, DTYPES[dtype]):
+    for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
         result.read()
         after_step()
 
 
-def resident(case: dict) -> dict:
+# ---- one measurement, in a process of its own
+
+
+def resident(case: dict[str, Any]) -> dict[str, int]:
     "The peak of a process in the second step."
     peaks: list[int] = []
 
-    def step():
-        peaks.append(status("VmHWM"))
+    def look():
+        peaks.append(memory_now("VmHWM"))
         forget_peak()
 
     gc.collect()
     forget_peak()
-    before = status("VmRSS")
-    train(recipe_of(case), case["again"], "cpu", "float32", step)
+    before = memory_now("VmRSS")
+    train(recipe_of(case), case["again"], "cpu", "float32", look)
     return {"measured": peaks[-1] - before}
 
 
-def allocated(case: dict) -> dict:
+def allocated(case: dict[str, Any]) -> dict[str, int]:
     "The peak of the allocator over both steps."
-    from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as p:
         train(recipe_of(case), case["again"], "cpu", "float32", lambda: None)
-    seen = p.profiler.kineto_results.events()  # type: ignore[union-attr]
-    events = [(e.start_ns(), e.nbytes()) for e in seen if e.name() == "[memory]"]
+    events = [e for e in p.profiler.kineto_results.events() if e.name() == "[memory]"]
     now = most = 0
-    for _, n in sorted(events):
-        now += n
+    for event in sorted(events, key=lambda e: (e.start_ns(), e.nbytes())):
+        now += event.nbytes()
         most = max(most, now)
     return {"allocator": most}
 
 
-def on_gpu(case: dict) -> dict:
+def on_gpu(case: dict[str, Any]) -> dict[str, int]:
     "The peak of torch's allocator on a GPU in the second step."
-    import torch
-
     peaks: list[int] = []
 
-    def step():
+    def look():
         torch.cuda.synchronize()
         peaks.append(torch.cuda.max_memory_allocated())
         torch.cuda.reset_peak_memory_stats()
 
-    train(recipe_of(case), case["again"], "cuda", "bfloat16", step)
+    train(recipe_of(case), case["again"], "cuda", "bfloat16", look)
     return {"measured": peaks[-1], "reserved": torch.cuda.max_memory_reserved()}
 
 
-def child(o: dict) -> None:
-    "One measurement; what libraries load on first use is there before it begins."
-    import torch
-    from vssl_nb.training import loop
+WAYS = {"resident": resident, "allocated": allocated, "on_gpu": on_gpu}
 
-    torch.set_num_threads(2)
+
+def child(o: dict[str, Any]) -> None:
+    "One measurement; what libraries load on first use is there before it begins."
+    torch.set_num_threads(THREADS)
     with mock.patch.object(loop, "keep_memory", lambda: False):
         if o["way"] != "on_gpu":
             train(recipe_of(o, 2), o["again"], "cpu", "float32", lambda: None)
-        print(
-            json.dumps(
-                {"resident": resident, "allocated": allocated, "on_gpu": on_gpu}[o["way"]](o)
-            )
-        )
+        print(json.dumps(WAYS[o["way"]](o)))
 
 
-def measure(case: dict, way: str) -> dict:
+# ---- all of them
+
+
+def measure(case: dict[str, Any], way: str) -> dict[str, int]:
     "Run a child."
-    env = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "2"}
-    command = [sys.executable, __file__, "--child", json.dumps(case | {"way": way})]
-    done = subprocess.run(command, text=True, capture_output=True, env=env)
-    if done.returncode:
-        raise SystemExit(f"{case} {way}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    environment = {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": str(THREADS)}
+    return in_own_process(__file__, "--child", case | {"way": way}, environment)
 
 
-def computed(case: dict, device: str) -> int:
-    from vssl_nb.runs.experiment import resolve
-    from vssl_nb.runs.trace import trace_step
-
+def computed(case: dict[str, Any], device: str) -> int:
+    "Bytes of a step, without taking one."
     gpu = device == "cuda"
-    trace = trace_step(resolve(recipe_of(case)), "bfloat16" if gpu else "float32", case["again"])
+    trace = trace_step(recipe_of(case), "bfloat16" if gpu else "float32", case["again"])
     return sum(trace.peak(gpu).values())
 
 
 def compare(
     device: str,
-    cases: list[dict],
-    keep=lambda rows: None,  # called after each case
-) -> list[dict]:
+    cases: list[dict[str, Any]],
+    keep: Callable[[list], None] = lambda rows: None,  # called after each case
+) -> list[dict[str, Any]]:
+    "What is computed, beside what is measured."
     rows = []
     for case in cases:
-        found = {
-            "case": f"{case['backbone']} {case['batch']}{' recomputed' if case['again'] else ''}"
-        } | case
-        found["computed"] = computed(case, device)
+        title = f"{case['backbone']} {case['batch']}{' recomputed' if case['again'] else ''}"
+        row = {"case": title} | case | {"computed": computed(case, device)}
         for way in ("on_gpu",) if device == "cuda" else ("resident", "allocated"):
-            found |= measure(case, way)
-        rows.append(found)
+            row |= measure(case, way)
+        rows.append(row)
         print(
-            f"{found['case']:22} computed {found['computed'] / 1e6:8.1f} MB, "
-            f"measured {found['measured'] / 1e6:8.1f} MB "
-            f"({found['computed'] / found['measured'] - 1:+.1%})",
+            f"{title:22} computed {row['computed'] / 1e6:8.1f} MB, "
+            f"measured {row['measured'] / 1e6:8.1f} MB "
+            f"({row['computed'] / row['measured'] - 1:+.1%})",
             flush=True,
         )
         keep(rows)
     return rows
 
 
-def table(recipes: list) -> list[dict]:
-    """The plan of each (recipe, videos); those that differ in name, data or views of one size share
-    traces.
-    """
-    from vssl_nb.runs.budget import plan
-    from vssl_nb.runs.experiment import BlankVideos, resolve
-
+def table(
+    recipes: list[tuple[Recipe, int | None]],  # and how many videos; None: those of its dataset
+) -> list[dict[str, Any]]:
+    "The plan of each; those that differ in name, data or views of one size share traces."
     rows = []
     for recipe, videos in recipes:
-        rows.append(plan(resolve(recipe, BlankVideos(videos))))
-        print(f"{recipe.name:28} {rows[-1]['memory']:8.2f} GB {rows[-1]['batches']}", flush=True)
+        row = plan(recipe, videos=videos)
+        rows.append(row)
+        print(f"{recipe.name:28} {row['memory']:8.2f} GB {row['batches']}", flush=True)
     return rows
 
 
-def tables() -> dict[str, list[dict]]:
+def tables() -> dict[str, list[dict[str, Any]]]:
     "Of every recipe, and of every fine-tuning of an S3D on UCF101 split 1."
-    from vssl_nb.methods.recipes import RECIPES, find
-    from vssl_nb.runs.budget import VIDEOS
-    from vssl_nb.runs.finetuning import TRAININGS
-
-    s3d, n = find("infonce-ucf101-rgb"), VIDEOS["UCF101"]
-    trainings = [(replace(t.recipe(s3d), name=t.name), t.learned(n)) for t in TRAININGS.values()]
-    return {"rows": table([(r, None) for r in RECIPES.values()]), "finetunings": table(trainings)}
-
-
-def machine(device: str) -> dict:
-    import torch
-
-    info = Path("/proc/cpuinfo")
-    said = info.read_text().splitlines() if info.exists() else []
-    models = [line.split(":")[1].strip() for line in said if line.startswith("model name")]
+    s3d, videos = find("infonce-ucf101-rgb"), VIDEOS["UCF101"]
+    trainings = [
+        (replace(training.recipe(s3d), name=training.name), training.learned(videos))
+        for training in TRAININGS.values()
+    ]
     return {
-        "cpu": models[0] if models else platform.processor(),
-        "threads": 2,
-        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
+        "rows": table([(recipe, None) for recipe in RECIPES.values()]),
+        "finetunings": table(trainings),
     }
 
 
 def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = measurement.parser(__doc__)
     p.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     p.add_argument("--only", nargs="*", help="backbones")
     p.add_argument(
@@ -240,30 +218,24 @@ def main():
         action="store_true",
         help="the plan of every recipe and fine-tuning instead; measures nothing",
     )
-    p.add_argument("--out", help="a .json file for the results")
+    p.add_argument("--out", type=Path, help="a .json file for the results")
     p.add_argument("--child", help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.child:
         child(json.loads(a.child))
         return
-    cases = [c for c in CASES if not a.only or c["backbone"] in a.only]
-    about = {
-        "what": "benchmarks/memory.py",
-        "date": time.strftime("%Y-%m-%d"),
-        "command": command(),
-        "machine": machine(a.device),
-    }
 
-    def keep(
-        tables,
-    ):  # at once: what was measured stays when the clock stops the rest
-        if a.out:
-            Path(a.out).write_text(json.dumps(about | tables, indent=1) + "\n")
+    stamp = Stamp(__file__, settings_of(a, without=("child",)), a.device, THREADS)
+
+    def keep(rows):
+        "At once: what was measured stays when the clock stops the rest."
+        write_results(a.out, stamp.head() | {"rows": rows})
 
     if a.table:
-        keep(tables())
+        write_results(a.out, stamp.head() | tables())
     else:
-        compare(a.device, cases, lambda rows: keep({"rows": rows}))
+        cases = [c for c in CASES if not a.only or c["backbone"] in a.only]
+        compare(a.device, cases, keep)
 
 
 if __name__ == "__main__":

@@ -1,118 +1,112 @@
 """What does a cascade of mining cost, beside one that goes through the batch query by query?
 
-Both find positives for a batch of queries in two memories, the similarities included, and are checked to
-take the same. The baseline follows the algorithm as one would write it down: for each query, the features of
-what is left are gathered, compared and cut, stage by stage. Ours compares all queries with all keys once in
-each view and then gathers similarities only. They take turns, round by round, and the median counts.
+Both find positives for a batch of queries in two memories, the similarities included, and are
+checked to take the same. The baseline follows the algorithm as one would write it down: for each
+query, the features of what is left are gathered, compared and cut, stage by stage. Ours compares
+all queries with all keys once in each view and then gathers similarities only. They take turns,
+round by round, and the median counts.
 
     python benchmarks/mining.py --out results/mining-cpu.json
 
 Memory: what a process of its own holds at most while it mines once, over what it held before."""
 
-import argparse
-import json
-import multiprocessing
-import statistics
-import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+import measurement
+import torch
+from measurement import in_turn, peak_bytes, wait_for
+from result_files import Stamp, settings_of, write_results
+from torch import Tensor
+from torch.nn import functional as F
 
-import torch  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-
-from vssl_nb.ssl.mining import Cascade, TopK, stage_sizes, stage_views  # noqa: E402
+from vssl_nb.ssl.mining import Cascade, TopK, stage_sizes, stage_views
 
 BOUND = 9.0  # asked for at 2,048 and 16,384 keys on a CPU
+LEAST_SECONDS = 0.2  # of the calls that are timed together
+
+Features = dict[str, Tensor]  # of queries and of keys in both views
 
 
-def made_up(B: int, D: int, K: int, device, seed: int = 0):
-    "Unit features of queries and memories in two views, and which candidates are siblings."
+def made_up(
+    B: int,  # queries
+    D: int,  # numbers of a feature
+    K: int,  # keys
+    device: torch.device | str,
+    seed: int = 0,
+) -> tuple[Features, Tensor]:
+    "Unit features of queries and memories in two views, and which candidates are siblings (B, K)."
     g = torch.Generator().manual_seed(seed)
-    x = {
-        v: F.normalize(torch.randn(n, D, generator=g), dim=1).to(device)
-        for v, n in (("flow", B), ("rgb query", B), ("flow keys", K), ("rgb keys", K))
-    }
+    x = {}
+    for name, n in (("flow", B), ("rgb query", B), ("flow keys", K), ("rgb keys", K)):
+        x[name] = F.normalize(torch.randn(n, D, generator=g), dim=1).to(device)
     return x, (torch.rand(B, K, generator=g) < 0.01).to(device)
 
 
-def in_one(miner, x, excluded):
+def in_one(
+    miner: Callable,
+    x: Features,
+    excluded: Tensor,  # (B, K)
+) -> Tensor:  # (B, K) is it a positive?
     "Ours."
     sims = {"flow": x["flow"] @ x["flow keys"].T, "rgb": x["rgb query"] @ x["rgb keys"].T}
     return miner(sims, excluded)
 
 
-def query_by_query(miner, x, excluded):
+def query_by_query(
+    miner: Cascade,
+    x: Features,
+    excluded: Tensor,  # (B, K)
+) -> Tensor:  # (B, K) is it a positive?
     "The baseline: gathers features, loops over the batch."
-    found, N = torch.zeros_like(excluded), excluded.shape[1]
-    sizes = stage_sizes(N, miner.stages, miner.ratio, miner.k)
+    positive = torch.zeros_like(excluded)
+    K = excluded.shape[1]
+    sizes = stage_sizes(K, miner.stages, miner.ratio, miner.k)
     views = [view.split()[0] for view in stage_views(miner.order, miner.stages, ("flow", "rgb"))]
     for b in range(len(excluded)):
-        left = torch.arange(N, device=excluded.device)
-        for i, (view, n) in enumerate(zip(views, sizes)):
+        left = torch.arange(K, device=excluded.device)
+        for stage, (view, n) in enumerate(zip(views, sizes)):
             q = x["flow"][b] if view == "flow" else x["rgb query"][b]
             sim = x[f"{view} keys"][left] @ q
-            if i == 0:
+            if stage == 0:
                 sim = sim.masked_fill(excluded[b], -torch.inf)
             left = left[sim.topk(n).indices]
-        found[b, left] = True
-    return found & ~excluded
+        positive[b, left] = True
+    return positive & ~excluded
 
 
-def timed(f, *args, device, least: float = 0.2):
-    """Seconds of one call (of the processor, where one thread works), in a row that takes `least`
-    or more.
-    """
-
-    def wait():
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    wait()
-    clock = (
-        time.perf_counter
-        if device.type == "cuda" or torch.get_num_threads() > 1
-        else time.process_time
-    )
-    begin, n = clock(), 0
-    while n == 0 or clock() - begin < least:
-        f(*args)
-        wait()
-        n += 1
-    return (clock() - begin) / n
+def seconds_of_a_call(work: Callable[[], Any], device: torch.device) -> float:
+    "Seconds (of the processor, where one thread works), in a row that takes a while."
+    is_alone = device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if is_alone else time.perf_counter
+    wait_for(device)
+    begin, calls = clock(), 0
+    while calls == 0 or clock() - begin < LEAST_SECONDS:
+        work()
+        wait_for(device)
+        calls += 1
+    return (clock() - begin) / calls
 
 
-def _peak(which, miner, B, D, K, pipe):
-    x, excluded = made_up(B, D, K, "cpu")
-    warm = made_up(2, D, 256, "cpu")
-    which(Cascade(2, 0.5, 1), *warm)  # libraries are loaded
-    Path("/proc/self/clear_refs").write_text("5")  # the highest mark begins anew (Linux)
-    before = _kib("VmRSS")
-    which(miner, x, excluded)
-    pipe.send((_kib("VmHWM") - before) * 1024)
+def arguments_of(miner: Callable, B: int, D: int, K: int) -> tuple[Callable, Features, Tensor]:
+    "What each way is called with."
+    return miner, *made_up(B, D, K, "cpu")
 
 
-def _kib(what):
-    status = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith(what))
+def peaks_of(ways: dict[str, tuple[Callable, Callable]], K: int, a: Any) -> dict[str, int]:
+    "Memory that each way takes on top, bytes."
+    small = partial(arguments_of, Cascade(2, 0.5, 1), 2, a.dim, 256)
+    peaks = {}
+    for name, (way, miner) in ways.items():
+        whole = partial(arguments_of, miner, a.batch, a.dim, K)
+        peaks[name] = peak_bytes(way, whole, small, "vssl_nb.ssl.mining")
+    return peaks
 
 
-def peak_bytes(which, miner, B: int, D: int, K: int) -> int:
-    "Memory that mining once takes on top, in a process of its own."
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vssl_nb.ssl.mining"])
-    ours, theirs = context.Pipe(False)
-    p = context.Process(target=_peak, args=(which, miner, B, D, K, theirs))
-    p.start()
-    p.join()
-    if p.exitcode:
-        raise SystemExit("the process that measures memory failed")
-    return ours.recv()
-
-
-def measure(K: int, a, device) -> dict:
+def measure(K: int, a: Any, device: torch.device) -> dict[str, Any]:
     "Both ways and a single look, in one memory."
     miner = Cascade(a.stages, a.ratio, a.topk)
     x, excluded = made_up(a.batch, a.dim, K, device)
@@ -120,35 +114,30 @@ def measure(K: int, a, device) -> dict:
     # float32: two nearly equal similarities may change places between two ways to multiply
     agree = (one & many).sum().item() / many.sum().item()
     assert agree > 0.99, f"they take different candidates: {agree:.1%} agree"
-    ways: dict = {
+
+    ways: dict[str, tuple[Callable, Callable]] = {
         "ours": (in_one, miner),
         "query by query": (query_by_query, miner),
         "one look": (in_one, TopK(a.topk)),
     }
-    took: dict = {name: [] for name in ways}
-    for _ in range(a.rounds):
-        for name, (f, m) in ways.items():
-            took[name].append(timed(f, m, x, excluded, device=device))
-    seconds = {name: statistics.median(t) for name, t in took.items()}
-    peaks = {
-        name: peak_bytes(f, m, a.batch, a.dim, K)
-        for name, (f, m) in ways.items()
-        if device.type == "cpu"
+    timed = {
+        name: partial(seconds_of_a_call, partial(way, its_miner, x, excluded), device)
+        for name, (way, its_miner) in ways.items()
     }
+    rounds = in_turn(timed, a.rounds)
+    seconds = measurement.medians(rounds)
     return {
         "keys": K,
         "seconds": seconds,
-        "all_seconds": took,
+        "all_seconds": rounds,
         "agree": agree,
         "ratio": seconds["query by query"] / seconds["ours"],
-        "peak_bytes": peaks,
+        "peak_bytes": peaks_of(ways, K, a) if device.type == "cpu" else {},
     }
 
 
 def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = measurement.parser(__doc__)
     p.add_argument("--keys", nargs="+", type=int, default=[2048, 16384, 262144])
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--dim", type=int, default=128)
@@ -157,40 +146,39 @@ def main():
     p.add_argument("--topk", type=int, default=5)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    p.add_argument("--out", help=".json file")
+    p.add_argument("--out", type=Path, help=".json file")
     a = p.parse_args()
+
     device = torch.device(a.device)
-    where, rows = machine(device.type), []
+    stamp = Stamp(__file__, settings_of(a), device.type)
+    machine = stamp.fields["machine"]
     print(
-        f"{where['cpu']}, {where['threads']} threads; torch {where['torch']}; batch {a.batch}, "
-        f"{a.dim} numbers, {a.stages} stages, ratio {a.ratio}; medians of {a.rounds}"
+        f"{machine['cpu']}, {machine['threads']} threads; torch {machine['torch']}; batch "
+        f"{a.batch}, {a.dim} numbers, {a.stages} stages, ratio {a.ratio}; medians of {a.rounds}"
     )
+    settings = {
+        "device": str(device),
+        "batch": a.batch,
+        "dim": a.dim,
+        "stages": a.stages,
+        "ratio": a.ratio,
+        "topk": a.topk,
+        "rounds": a.rounds,
+        "asked_ratio": BOUND,
+    }
+    rows = []
     for K in a.keys:
-        rows.append(r := measure(K, a, device))
-        ms = {n: f"{1000 * s:.1f} ms" for n, s in r["seconds"].items()}
-        mib = "; ".join(f"{n} {b / 2**20:.0f} MiB" for n, b in r["peak_bytes"].items())
+        row = measure(K, a, device)
+        rows.append(row)
+        ms = {name: f"{1000 * seconds:.1f} ms" for name, seconds in row["seconds"].items()}
+        memory = "; ".join(f"{name} {b / 2**20:.0f} MiB" for name, b in row["peak_bytes"].items())
         print(
             f"{K} keys: ours {ms['ours']}, query by query {ms['query by query']} "
-            f"({r['ratio']:.1f} times as long), one look {ms['one look']}; memory: "
-            f"{mib or 'not measured'}",
+            f"({row['ratio']:.1f} times as long), one look {ms['one look']}; memory: "
+            f"{memory or 'not measured'}",
             flush=True,
         )
-        if a.out:
-            told = {
-                "what": "benchmarks/mining.py",
-                "date": time.strftime("%Y-%m-%d"),
-                "machine": where,
-                "device": str(device),
-                "batch": a.batch,
-                "dim": a.dim,
-                "stages": a.stages,
-                "ratio": a.ratio,
-                "topk": a.topk,
-                "rounds": a.rounds,
-                "asked_ratio": BOUND,
-                "rows": rows,
-            }
-            Path(a.out).write_text(json.dumps(told, indent=1) + "\n")
+        write_results(a.out, stamp.head() | settings | {"rows": rows})
 
 
 if __name__ == "__main__":

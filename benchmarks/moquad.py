@@ -1,46 +1,43 @@
 """Do the claims of the MoQuad paper hold on the toy, and not only with one seed?
 
-For each seed a toy whose backgrounds give the class away in most training videos and in no test video
-(`--bias`), and on it: the ladder (SimCLR with one anchor, and the parts of the quadruple one after another;
-Table 4), other disturbances of motion and of appearance (Table 5), hard negatives and the appearance task
-(Table 6). Each is measured by retrieval on test videos (clean protocol), beside a random encoder, a colour
-histogram and chance, and by the mean ranks of its own clips over the epochs (Figure 4).
+For each seed a toy whose backgrounds give the class away in most training videos and in no test
+video (`--bias`), and on it: the ladder (SimCLR with one anchor, and the parts of the quadruple one
+after another; Table 4), other disturbances of motion and of appearance (Table 5), hard negatives
+and the appearance task (Table 6). Each is measured by retrieval on test videos (clean protocol),
+beside a random encoder, a colour histogram and chance, and by the mean ranks of its own clips over
+the epochs (Figure 4).
 
-All runs of a seed begin with the same weights and see equally many videos. A quadruple holds more clips than
-a pair, so the lower rungs are also trained for as many *clips* as the full one: `…, equal clips`.
+All runs of a seed begin with the same weights and see equally many videos. A quadruple holds more
+clips than a pair, so the lower rungs are also trained for as many *clips* as the full one: `…,
+equal clips`.
 
     python benchmarks/moquad.py --seeds 21 22 23 --out results/moquad-toy.json
 
-`--only ladder` (motion, appearance, mining, warm-up) runs a part. Seeds 21 to 23 were not looked at when
-settings were chosen. What was started and killed goes on with the same command."""
+`--only ladder` (motion, appearance, mining, warm-up) runs a part. Seeds 21 to 23 were not looked at
+when settings were chosen. What was started and killed goes on with the same command."""
 
-import argparse
-import csv
-import json
 import math
-import re
 import statistics
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+import measurement
+from result_files import Stamp, settings_of, write_results
+from run_folders import by_epoch, folder_name, is_finished, logged, retrieved, steps_of, trained
 
-from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.runs.evaluation import baselines, keep_results, retrieve  # noqa: E402
-from vssl_nb.runs.pretraining import pretrain  # noqa: E402
-from vssl_nb.training.machine import Machine  # noqa: E402
-from vssl_nb.methods.recipes import find, override  # noqa: E402
+from vssl_nb.data import toy
+from vssl_nb.methods.recipes import find, override
+from vssl_nb.runs.evaluation import baselines
+from vssl_nb.training.machine import Machine
 
 LADDER = ("SimCLR", "+AD-Pos", "+Intra-Neg", "+AD-Intra-Neg")  # rungs 0 to 3
 FULL = "moquad-toy-rung3"
-# name -> recipe, changes; the full quadruple is `speed`, `RAD inter`, `no mining` and the last rung
-# in one
+# part -> name of a run -> recipe and changes; the full quadruple is `speed`, `RAD inter`, `no
+# mining` and the last rung in one
 PARTS: dict[str, dict[str, tuple[str, dict]]] = {
     "ladder": {name: (f"moquad-toy-rung{i}", {}) for i, name in enumerate(LADDER)},
-    "motion": {m: (FULL, dict(motion=m)) for m in ("reverse", "shuffle")},
+    "motion": {motion: (FULL, dict(motion=motion)) for motion in ("reverse", "shuffle")},
     "appearance": {
         "BE": (FULL, dict(appearance="be")),
         "RAD intra": (FULL, dict(appearance="rad_intra")),
@@ -55,112 +52,85 @@ PARTS: dict[str, dict[str, tuple[str, dict]]] = {
 RANKS = ("rank_positive", "rank_n", "rank_nn")
 
 
-def runs(only: list[str], epochs: int | None) -> dict[str, tuple[str, dict]]:
+def runs(
+    only: list[str],  # parts
+    epochs: int | None,  # None: those of the recipes
+) -> dict[str, tuple[str, dict]]:
     "Name -> recipe and changes, the runs of equal clips among them."
-    chosen = {
-        name: how
-        for part in PARTS
-        if part in (*only, "ladder")
-        for name, how in PARTS[part].items()
-    }
-    if "ladder" in only:
-        chosen["SimCLR, rate of the others"] = ("moquad-toy-rung0", dict(lr=find(FULL).learning.lr))
-        for name in LADDER[:-1]:
-            recipe = find(chosen[name][0])
-            clips, all_clips = recipe.sampling.clips, find(FULL).sampling.clips
-            more = round((epochs or recipe.learning.epochs) * all_clips / clips)
-            chosen[f"{name}, equal clips"] = (recipe.name, dict(epochs=more))
+    chosen: dict[str, tuple[str, dict]] = {}
+    for part, of_part in PARTS.items():
+        if part in (*only, "ladder"):
+            chosen |= of_part
+    if "ladder" not in only:
+        return chosen
+
+    chosen["SimCLR, rate of the others"] = ("moquad-toy-rung0", dict(lr=find(FULL).learning.lr))
+    for name in LADDER[:-1]:
+        recipe = find(chosen[name][0])
+        more_clips = find(FULL).sampling.clips / recipe.sampling.clips
+        longer = round((epochs or recipe.learning.epochs) * more_clips)
+        chosen[f"{name}, equal clips"] = (recipe.name, dict(epochs=longer))
     return chosen
 
 
-def finished(out: Path) -> bool:
-    card = out / "card.json"
-    return card.exists() and json.loads(card.read_text())["finished"]
-
-
-def train(recipe, data: Path, out: Path, how: Machine) -> dict:
-    "A finished run, from where it stands, and its row of results."
-    if not finished(out):
-        pretrain(recipe, data, out, (out / "card.json").exists(), how)
-    file = out / "results.json"
-    if not file.exists():
-        keep_results(out, retrieve(out, data=data, machine=how)[:1])
-    return json.loads(file.read_text())[0]
-
-
-def ranks(out: Path, candidates: int) -> dict:
+def ranks(run: Path, candidates: int) -> dict[str, Any]:
     """Mean ranks of each epoch as shares of the candidates (0: the nearest), and how many steps
     there were.
     """
-    with (out / "steps.csv").open(newline="") as f:
-        rows = list(csv.DictReader(f))
-    epochs: dict[str, list[dict]] = {}
-    for r in rows:
-        epochs.setdefault(r["epoch"], []).append(r)
+    steps = steps_of(run)
+    results: dict[str, Any] = {}
+    for column in RANKS:
+        if column not in steps[0]:
+            continue
+        shares = []
+        for epoch in by_epoch(steps):
+            values = logged(epoch, column)  # none in the appearance task
+            share = (statistics.mean(values) - 1) / (candidates - 1) if values else None
+            shares.append(None if share is None else round(share, 5))
+        results[column] = shares
+    return results | {"steps": int(steps[-1]["step"])}
 
-    def share(
-        some,
-        column,
-    ):  # NaN in the appearance task, which has no intra-negatives
-        values = [float(r[column]) for r in some if r.get(column, "") not in ("", "nan")]
-        return round((statistics.mean(values) - 1) / (candidates - 1), 5) if values else None
 
-    told: dict = {c: [share(e, c) for e in epochs.values()] for c in RANKS if c in rows[0]}
-    return told | {"steps": int(rows[-1]["step"])}
+def row_of(name: str, recipe: Any, run: Path, data: Path, machine: Machine) -> dict[str, Any]:
+    "What a finished run has learned, and how many clips it saw."
+    result = retrieved(run, data, machine)
+    clips, batch = recipe.sampling.clips, recipe.learning.batch
+    row = {"run": name} | {k: result[k] for k in ("r1", "r5", "r10", "seconds")}
+    row |= {"clips_of_a_video": clips} | ranks(run, clips * batch - 1)
+    # the appearance task encodes two clips of each video
+    early = math.ceil(recipe.method.appearance_task * row["steps"])
+    return row | {"clips_seen": batch * (2 * early + clips * (row["steps"] - early))}
 
 
 def one_seed(
-    root: Path,
+    root: Path,  # its folder
     seed: int,
-    size: str,
-    bias: float,
-    only: list[str],
-    how: Machine,
-    contrast: float,
-    collect: bool = False,
-    **changes,
-) -> dict:
+    a: Any,  # the command line
+    changes: dict[str, int],
+    machine: Machine,
+) -> dict[str, Any]:
     "All runs of a seed."
     data = root / "toy"
     if not (data / "manifest.csv").exists():
-        toy.make(data, size, seed=seed, bias=bias, contrast=contrast, progress=False)
+        toy.make(data, a.size, seed=seed, bias=a.bias, contrast=a.contrast, progress=False)
 
-    def recipe(name, more):
-        return override(find(name), seed=seed, **changes | more)
-
-    beside = baselines(recipe(FULL, {}), data, machine=how)
-    found: dict = {"seed": seed, "beside": {r["method"]: r["r1"] for r in beside}, "rows": []}
-    for name, (start, more) in runs(only, changes.get("epochs")).items():
-        asked = recipe(start, more)
-        out = root / re.sub(r"\W+", "-", name).strip("-")
-        if collect and not finished(out):
+    beside = baselines(override(find(FULL), seed=seed, **changes), data, machine=machine)
+    rows = []
+    for name, (start, more) in runs(a.only, changes.get("epochs")).items():
+        recipe = override(find(start), seed=seed, **changes | more)
+        run = root / folder_name(name)
+        if a.collect and not is_finished(run):
             continue
-        r = train(replace(asked, name=f"{asked.name}-benchmark"), data, out, how)
-        clips, batch = asked.sampling.clips, asked.learning.batch
-        row = {
-            "run": name,
-            "r1": r["r1"],
-            "r5": r["r5"],
-            "r10": r["r10"],
-            "seconds": r["seconds"],
-            "clips_of_a_video": clips,
-        } | ranks(out, clips * batch - 1)
-        # the appearance task encodes two clips of each video
-        early = math.ceil(asked.method.appearance_task * row["steps"])
-        row["clips_seen"] = batch * (2 * early + clips * (row["steps"] - early))
-        found["rows"].append(row)
-        print(
-            f"seed {seed}, {name}: R@1 {row['r1']:.1%}, "
-            + ", ".join(f"{c} {row[c][-1]:.2f}" for c in RANKS if c in row),
-            flush=True,
-        )
-    return found
+        trained(replace(recipe, name=f"{recipe.name}-benchmark"), data, run, machine)
+        row = row_of(name, recipe, run, data, machine)
+        rows.append(row)
+        last = ", ".join(f"{column} {row[column][-1]:.2f}" for column in RANKS if column in row)
+        print(f"seed {seed}, {name}: R@1 {row['r1']:.1%}, {last}", flush=True)
+    return {"seed": seed, "beside": {b["method"]: b["r1"] for b in beside}, "rows": rows}
 
 
 def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = measurement.parser(__doc__)
     p.add_argument("--seeds", nargs="+", type=int, default=[21, 22, 23])
     p.add_argument("--runs", type=Path, default=Path("runs/moquad"), help="folder of the runs")
     p.add_argument("--size", default="demo", help="of the toy")
@@ -176,44 +146,24 @@ def main():
         "--collect", action="store_true", help="write what has finished, and train nothing"
     )
     p.add_argument("--set", nargs="*", default=[], help="whole numbers to change, such as epochs=2")
-    p.add_argument("--out", help=".json file")
+    p.add_argument("--out", type=Path, help=".json file")
     a = p.parse_args()
-    changes = {k: int(v) for k, v in (s.split("=") for s in a.set)}
-    how = Machine("cpu", a.dtype, workers=0, cache=4096, progress=False)
-    told = {
-        "what": "benchmarks/moquad.py",
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine("cpu"),
-        "dtype": a.dtype,
-        "changes": changes,
-        "bias": a.bias,
-        "contrast": a.contrast,
-        "seeds": [],
-    }
+
+    changes = measurement.whole_numbers(a.set)
+    machine = Machine("cpu", a.dtype, workers=0, cache=4096, progress=False)
+    stamp = Stamp(__file__, settings_of(a))
+    settings = {"dtype": a.dtype, "changes": changes, "bias": a.bias, "contrast": a.contrast}
+    seeds: list[dict[str, Any]] = []
     for seed in a.seeds:
-        told["seeds"].append(
-            one_seed(
-                a.runs / f"seed{seed}",
-                seed,
-                a.size,
-                a.bias,
-                a.only,
-                how,
-                a.contrast,
-                a.collect,
-                **changes,
-            )
-        )
-        if a.out:
-            Path(a.out).write_text(json.dumps(told, indent=1) + "\n")
+        seeds.append(one_seed(a.runs / f"seed{seed}", seed, a, changes, machine))
+        write_results(a.out, stamp.head() | settings | {"seeds": seeds})
+
     for name in runs(a.only, changes.get("epochs")):
-        r1 = [r["r1"] for s in told["seeds"] for r in s["rows"] if r["run"] == name]
+        r1 = [row["r1"] for seed in seeds for row in seed["rows"] if row["run"] == name]
         if not r1:
             continue
-        print(
-            f"{name}: mean R@1 {statistics.mean(r1):.1%} "
-            f"({', '.join(f'{100 * x:.1f}' for x in r1)})"
-        )
+        each = ", ".join(f"{100 * x:.1f}" for x in r1)
+        print(f"{name}: mean R@1 {statistics.mean(r1):.1%} ({each})")
 
 
 if __name__ == "__main__":

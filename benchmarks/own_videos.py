@@ -2,13 +2,11 @@
 
     python benchmarks/own_videos.py folder:3 other:5 --out results/own-videos-cpu.json
 
-Each argument is a folder of videos and the minutes it gets. Every run is a whole command in a process of its
-own, from the start of Python to the last line of the verdict; what it chose, and why, is read from its run
-folder. The load of the machine is noted before and after: other work makes steps slower, and the time is to
-be kept all the same."""
+Each argument is a folder of videos and the minutes it gets. Every run is a whole command in a
+process of its own, from the start of Python to the last line of the verdict; what it chose, and
+why, is read from its run folder. The load of the machine is noted before and after: other work
+makes steps slower, and the time is to be kept all the same."""
 
-import argparse
-import datetime
 import json
 import os
 import subprocess
@@ -16,46 +14,40 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from step import machine  # noqa: E402
+import measurement
+from result_files import Stamp, settings_of, write_results
+
+# part of the recipe ('' is the recipe itself) -> fields that the command chooses
+CHOSEN = {
+    "": ("view", "backbone", "size"),
+    "sampling": ("length", "stride"),
+    "method": ("queue", "momentum"),
+    "learning": ("batch", "epochs", "warmup"),
+}
 
 
-def one(folder: Path, minutes: float, out: Path, more: list[str]) -> dict:
+def chosen_in(recipe: dict[str, Any]) -> dict[str, Any]:
+    chosen = {}
+    for part, fields in CHOSEN.items():
+        values = recipe[part] if part else recipe
+        chosen |= {name: values[name] for name in fields}
+    return chosen
+
+
+def measure(folder: Path, minutes: float, out: Path, options: list[str]) -> dict[str, Any]:
     "One command, and what its run folder says."
+    command = [sys.executable, "-m", "vssl_nb.cli", "pretrain", "own-videos", "--data", folder]
+    command += ["--out", out, "--minutes", str(minutes), "--quiet", *options]
     load, began = os.getloadavg(), time.monotonic()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "vssl_nb.cli",
-            "pretrain",
-            "own-videos",
-            "--data",
-            folder,
-            "--out",
-            out,
-            "--minutes",
-            str(minutes),
-            "--quiet",
-            *more,
-        ],
-        text=True,
-        capture_output=True,
-    )
+    done = subprocess.run(command, text=True, capture_output=True)
     seconds = time.monotonic() - began
     if done.returncode:
         sys.exit(done.stderr)
-    read = {
-        name: json.loads((out / f"{name}.json").read_text())
-        for name in ("recipe", "card", "verdict")
-    }
-    recipe, card = read["recipe"], read["card"]
-    chosen = (
-        {k: recipe[k] for k in ("view", "backbone", "size")}
-        | {k: recipe["sampling"][k] for k in ("length", "stride")}
-        | {k: recipe["method"][k] for k in ("queue", "momentum")}
-        | {k: recipe["learning"][k] for k in ("batch", "epochs", "warmup")}
+
+    recipe, card, verdict = (
+        json.loads((out / f"{name}.json").read_text()) for name in ("recipe", "card", "verdict")
     )
     return {
         "folder": folder.name,
@@ -67,46 +59,38 @@ def one(folder: Path, minutes: float, out: Path, more: list[str]) -> dict:
         "load_after": os.getloadavg()[0],
         "steps": card["step"],
         "of_steps": card["schedule"]["epochs"] * card["schedule"]["steps_per_epoch"],
-        "chosen": chosen,
+        "chosen": chosen_in(recipe),
         "reasons": recipe["reasons"],
-        "verdict": read["verdict"],
-        "options": more,
+        "verdict": verdict,
+        "options": options,
     }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", help="FOLDER:MINUTES")
-    parser.add_argument("--out", type=Path, default=Path("own-videos-cpu.json"))
-    parser.add_argument(
+    p = measurement.parser(__doc__)
+    p.add_argument("folders", nargs="+", metavar="FOLDER:MINUTES")
+    p.add_argument("--out", type=Path, default=Path("own-videos-cpu.json"))
+    p.add_argument(
         "--set", nargs="*", default=[], help="further options of the command, without --: size=32"
     )
-    args = parser.parse_args()
-    more = [word for pair in args.set for word in ("--" + pair.split("=")[0], pair.split("=")[1])]
+    a = p.parse_args()
+    options: list[str] = []
+    for pair in a.set:
+        name, value = pair.split("=")
+        options += [f"--{name}", value]
+
+    stamp = Stamp(__file__, settings_of(a))
     rows = []
-    for run in args.runs:
-        folder, minutes = run.rsplit(":", 1)
-        with tempfile.TemporaryDirectory() as place:
-            rows.append(one(Path(folder), float(minutes), Path(place) / "run", more))
-        r = rows[-1]
+    for words in a.folders:
+        folder, minutes = words.rsplit(":", 1)
+        with tempfile.TemporaryDirectory() as home:
+            row = measure(Path(folder), float(minutes), Path(home) / "run", options)
+        rows.append(row)
         print(
-            f"{r['folder']}: {r['videos']} videos, {r['seconds']:.0f} s of "
-            f"{60 * r['minutes']:.0f}, "
-            f"{r['steps']} steps, {r['verdict']['sentences'][0]}"
+            f"{row['folder']}: {row['videos']} videos, {row['seconds']:.0f} s of "
+            f"{60 * row['minutes']:.0f}, {row['steps']} steps, {row['verdict']['sentences'][0]}"
         )
-    args.out.write_text(
-        json.dumps(
-            {
-                "what": "benchmarks/own_videos.py",
-                "date": str(datetime.date.today()),
-                "machine": machine("cpu"),
-                "rows": rows,
-            },
-            indent=1,
-            ensure_ascii=False,
-        )
-        + "\n"
-    )
+    write_results(a.out, stamp.head() | {"rows": rows})
 
 
 if __name__ == "__main__":

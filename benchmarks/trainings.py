@@ -1,16 +1,18 @@
 """How many toy trainings does a core do in an hour, now and at an earlier commit?
 
-Four recipes with the settings of `benchmarks/conflict.py`: 720 videos of 32 px, the tiny backbone, batches of
-8 videos, one thread, forward passes in bfloat16, videos kept in memory. The earlier commit is a checkout of
-this repository; each of the two has a process of its own, and they take turns.
+Four recipes with the settings of `benchmarks/conflict.py`: 720 videos of 32 px, the tiny backbone,
+batches of 8 videos, one thread, forward passes in bfloat16, videos kept in memory. The earlier
+commit is a checkout of this repository; each of the two has a process of its own, and they take
+turns.
 
     git worktree add ../earlier COMMIT
     python benchmarks/trainings.py --baseline ../earlier --out results/trainings-cpu.json
 
-Each round goes on with a training of one epoch, once for a few steps and once for more, in processor seconds
-of all threads: the difference gives the seconds of a step, the rest those of the start. Then features of the
-test videos are made. A whole training is its start, all of its steps, and the features of all 1,440 videos
-and queries; decoding is not in it (once a seed), nor Python's start. The weights of both are compared."""
+Each round goes on with a training of one epoch, once for a few steps and once for more, in
+processor seconds of all threads: the difference gives the seconds of a step, the rest those of the
+start. Then features of the test videos are made. A whole training is its start, all of its steps,
+and the features of all 1,440 videos and queries; decoding is not in it (once a seed), nor Python's
+start. The weights of both are compared."""
 
 import argparse
 import json
@@ -21,101 +23,108 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from conflict import recipe_of  # noqa: E402
-from step import machine  # noqa: E402
+import measurement
+from conflict import recipe_of
+from result_files import Stamp, commit_of, settings_of, write_results
+from run_folders import folder_name
 
-from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.data.dataset import VideoCache  # noqa: E402
-from vssl_nb.data.manifest import read  # noqa: E402
-from vssl_nb.measure.features import extract  # noqa: E402
-from vssl_nb.runs.evaluation import open_trained  # noqa: E402
-from vssl_nb.runs.pretraining import pretrain  # noqa: E402
-from vssl_nb.training.checkpoints import digest, load  # noqa: E402
-from vssl_nb.training.machine import Machine  # noqa: E402
+from vssl_nb.data import toy
+from vssl_nb.data.dataset import VideoCache
+from vssl_nb.data.manifest import read
+from vssl_nb.measure.features import extract
+from vssl_nb.runs.evaluation import open_trained
+from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.training.checkpoints import digest, load
+from vssl_nb.training.machine import Machine
 
 RECIPES = ("InfoNCE, frames", "MoQuad rung 3, frames", "ProViCo, frames", "CoCLR, frames")
 # CoCLR's weights, and what mines for it
 BEGINNINGS = ("begun, frames", "InfoNCE, differences")
-SEED, FEW, MEASURED = 31, 5, 1440
+SEED = 31
+EPOCHS = 12
+FEW = 5  # steps of the shorter training
+MEASURED = 1440  # videos and queries
 
 
-def folder(home: Path, name: str) -> Path:
-    return home / name.replace(", ", "-").replace(" ", "-")
+def machine_of(home: Path) -> Machine:
+    "The settings of `benchmarks/conflict.py`, all videos kept in memory."
+    cache = VideoCache(read(home / "toy"), 2**31)
+    return Machine("cpu", "bfloat16", cache=cache, progress=False)
 
 
-def prepare(home: Path, size: str, names: list[str]) -> dict[str, int]:
-    "Make the videos and, of each recipe, the run to go on with; name -> steps of a whole training."
+def prepare(
+    home: Path,
+    size: str,  # of the toy
+    names: list[str],  # of recipes
+) -> dict[str, int]:  # of each: steps of a whole training
+    "Make the videos and, of each recipe, the run to go on with."
     manifest = read(toy.make(home / "toy", size, SEED, workers=1, progress=False))
     toy.make_conflict(home / "toy", 1, progress=False)
-    options, total = (
-        Machine("cpu", "bfloat16", cache=VideoCache(manifest, 2**31), progress=False),
-        {},
-    )
-    for name in (*(BEGINNINGS if "CoCLR, frames" in names else ()), *names):
-        recipe, runs = recipe_of(name, SEED, 12, {}), {}
+    machine = machine_of(home)
+    steps = {}
+    beginnings = BEGINNINGS if "CoCLR, frames" in names else ()
+    for name in (*beginnings, *names):
+        recipe = recipe_of(name, SEED, EPOCHS, {})
+        runs = {}
         if name.startswith("CoCLR"):
-            runs = dict(zip(("encoder", "sampler"), (folder(home, b) for b in BEGINNINGS)))
+            weights, sampler = (home / folder_name(b) for b in BEGINNINGS)
+            runs = {"init_from": weights, "sampler": sampler}
         epoch = len(manifest.select("train")) // recipe.learning.batch
-        pretrain(
-            recipe, home / "toy", folder(home, name), False, options, max_steps=epoch, networks=runs
-        )
-        total[name] = epoch * recipe.learning.epochs
-    return {name: total[name] for name in names}
+        out = home / folder_name(name)
+        pretrain(recipe, home / "toy", out, False, machine, max_steps=epoch, **runs)
+        steps[name] = epoch * recipe.learning.epochs
+    return {name: steps[name] for name in names}
+
+
+# ---- a process of one checkout
+
+
+def continued(home: Path, name: str, steps: int, machine: Machine) -> tuple[float, str]:
+    "Seconds of a start and some steps of a training that goes on, and a digest of its weights."
+    with tempfile.TemporaryDirectory(dir=home) as folder:
+        out = Path(shutil.copytree(home / folder_name(name), Path(folder) / "run"))
+        done = json.loads((out / "card.json").read_text())["step"]
+        recipe = recipe_of(name, SEED, EPOCHS, {})
+        began = time.process_time()
+        pretrain(recipe, home / "toy", out, True, machine, max_steps=done + steps)
+        return time.process_time() - began, digest(load(out / "last.pt")["method"])
+
+
+def seconds_of_a_video(home: Path, name: str, machine: Machine) -> float:
+    "Seconds in which the features of a test video are made."
+    t = open_trained(home / folder_name(name))
+    manifest, protocol = machine.cache.manifest, t.protocol()
+    began = time.process_time()
+    features = extract(t.encoder, manifest, "test", 1, t.view, protocol, machine=machine, **t.views)
+    return (time.process_time() - began) / len(features)
 
 
 def serve(home: Path) -> None:
     """Answer questions, one a line: seconds of a start, of a step, of the features of a video; and
     weights.
     """
-    options = Machine(
-        "cpu", "bfloat16", cache=VideoCache(read(home / "toy"), 2**31), progress=False
-    )
-    answers, sys.stdout = sys.stdout, sys.stderr
-
-    def trained(name: str, steps: int) -> tuple[float, str]:
-        with tempfile.TemporaryDirectory(dir=home) as place:
-            out = Path(shutil.copytree(folder(home, name), Path(place) / "run"))
-            done = json.loads((out / "card.json").read_text())["step"]
-            began = time.process_time()
-            pretrain(
-                recipe_of(name, SEED, 12, {}),
-                home / "toy",
-                out,
-                True,
-                options,
-                max_steps=done + steps,
-            )
-            return time.process_time() - began, digest(load(out / "last.pt")["method"])
-
+    machine = machine_of(home)
+    answers, sys.stdout = sys.stdout, sys.stderr  # what trains may print
     for line in sys.stdin:
         name, steps = json.loads(line)
-        short, long = trained(name, FEW), trained(name, FEW + steps)
-        step = (long[0] - short[0]) / steps
-        t = open_trained(folder(home, name))
-        began = time.process_time()
-        features = extract(
-            t.encoder,
-            options.cache.manifest,
-            "test",
-            1,
-            t.view,
-            t.protocol(),
-            machine=options,
-            **t.views,
-        )
+        short, _ = continued(home, name, FEW, machine)
+        long, weights = continued(home, name, FEW + steps, machine)
+        step = (long - short) / steps
         answer = {
-            "start": short[0] - FEW * step,
+            "start": short - FEW * step,
             "step": step,
-            "weights": long[1],
-            "video": (time.process_time() - began) / len(features),
+            "weights": weights,
+            "video": seconds_of_a_video(home, name, machine),
         }
         print(json.dumps(answer), file=answers, flush=True)
 
 
 def started(checkout: Path, home: Path) -> subprocess.Popen:
+    "A process that has imported the library of a checkout."
     return subprocess.Popen(
         [sys.executable, str(Path(__file__).resolve()), "--serve", str(home)],
         text=True,
@@ -126,44 +135,87 @@ def started(checkout: Path, home: Path) -> subprocess.Popen:
     )
 
 
-def asked(process: subprocess.Popen, name: str, steps: int) -> dict:
+def ask(process: subprocess.Popen, name: str, steps: int) -> dict[str, Any]:
     process.stdin.write(json.dumps([name, steps]) + "\n")
     process.stdin.flush()
     return json.loads(process.stdout.readline())
 
 
-def commit(checkout: Path) -> str:
-    done = subprocess.run(
-        ["git", "-C", checkout, "rev-parse", "--short", "HEAD"], text=True, capture_output=True
-    )
-    return done.stdout.strip()
+# ---- both checkouts
 
 
-def in_an_hour(r: dict, steps: int) -> float:
-    return 3600 / (r["start"] + steps * r["step"] + MEASURED * r["video"])
-
-
-def row_of(name: str, steps: int, rounds: list[tuple[dict, dict]]) -> dict:
-    "Medians of both and of the ratio, and its range."
-    row = {"recipe": recipe_of(name, SEED, 12, {}).name, "steps": steps}
-    for i, which in enumerate(("baseline", "now")):
-        row[which] = {
-            k: statistics.median(r[i][k] for r in rounds) for k in ("start", "step", "video")
+def measure(
+    home: Path,
+    baseline: Path,  # a checkout
+    names: list[str],  # of recipes
+    a: Any,  # the command line
+) -> dict[str, tuple[list[dict], list[dict]]]:  # of each: rounds of the baseline, and of this one
+    "What both checkouts answer, in turn."
+    processes = {
+        "baseline": started(baseline.resolve(), home),
+        "now": started(measurement.ROOT, home),
+    }
+    try:
+        for process in processes.values():
+            ask(process, names[0], a.steps)  # decodes the videos; not counted
+        ways = {
+            (name, which): partial(ask, process, name, a.steps)
+            for name in names
+            for which, process in processes.items()
         }
-        row[which]["in_an_hour"] = statistics.median(in_an_hour(r[i], steps) for r in rounds)
-    ratios = sorted(in_an_hour(b, steps) / in_an_hour(a, steps) for a, b in rounds)
-    return row | {
+        rounds = measurement.in_turn(ways, a.rounds)
+    finally:
+        for process in processes.values():
+            process.communicate()
+    return {name: (rounds[name, "baseline"], rounds[name, "now"]) for name in names}
+
+
+def in_an_hour(seconds: dict[str, Any], steps: int) -> float:
+    "Trainings of so many steps that a core does in an hour."
+    return 3600 / (seconds["start"] + steps * seconds["step"] + MEASURED * seconds["video"])
+
+
+def medians_of(rounds: list[dict[str, Any]], steps: int) -> dict[str, float]:
+    columns = {k: [r[k] for r in rounds] for k in ("start", "step", "video")}
+    columns["in_an_hour"] = [in_an_hour(r, steps) for r in rounds]
+    return measurement.medians(columns)
+
+
+def row_of(
+    name: str,
+    steps: int,  # of a whole training
+    baseline: list[dict[str, Any]],  # its rounds
+    now: list[dict[str, Any]],
+) -> dict[str, Any]:
+    "Medians of both and of the ratio, and its range."
+    pairs = list(zip(baseline, now, strict=True))
+    ratios = sorted(in_an_hour(new, steps) / in_an_hour(old, steps) for old, new in pairs)
+    return {
+        "recipe": recipe_of(name, SEED, EPOCHS, {}).name,
+        "steps": steps,
+        "baseline": medians_of(baseline, steps),
+        "now": medians_of(now, steps),
         "ratio": statistics.median(ratios),
         "ratios": ratios,
-        "step_ratio": statistics.median(a["step"] / b["step"] for a, b in rounds),
-        "same_weights": all(a["weights"] == b["weights"] for a, b in rounds),
+        "step_ratio": statistics.median(old["step"] / new["step"] for old, new in pairs),
+        "same_weights": all(old["weights"] == new["weights"] for old, new in pairs),
     }
 
 
+def print_table(rows: list[dict[str, Any]]) -> None:
+    print(f"{'recipe':30}{'ms/step':>9}{'now':>8}{'in an hour':>12}{'now':>8}{'ratio':>8}  range")
+    for r in rows:
+        old, new = r["baseline"], r["now"]
+        print(
+            f"{r['recipe']:30}{1000 * old['step']:>9.1f}{1000 * new['step']:>8.1f}"
+            f"{old['in_an_hour']:>12.1f}{new['in_an_hour']:>8.1f}{r['ratio']:>8.2f}  "
+            f"{r['ratios'][0]:.2f} to {r['ratios'][-1]:.2f}"
+            f"{'' if r['same_weights'] else '  other weights'}"
+        )
+
+
 def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = measurement.parser(__doc__)
     p.add_argument("--baseline", type=Path, help="a checkout of an earlier commit")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--steps", type=int, default=40, help="steps that are timed in a round")
@@ -173,55 +225,21 @@ def main():
     p.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.serve:
-        return serve(a.serve)
+        serve(a.serve)
+        return
     if not a.baseline or not a.out:
         p.error("give --baseline and --out")
-    here = Path(__file__).resolve().parents[1]
-    with tempfile.TemporaryDirectory() as place:
-        home = Path(place)
-        totals = prepare(home, a.size, a.only)
-        both = [started(x.resolve(), home) for x in (a.baseline, here)]
-        try:
-            # decodes the videos; not counted
-            for process in both:
-                asked(process, a.only[0], a.steps)
-            rounds = {name: [] for name in a.only}
-            for i in range(a.rounds):
-                for name in a.only:
-                    pair = [asked(process, name, a.steps) for process in both[:: (-1) ** i]][
-                        :: (-1) ** i
-                    ]
-                    rounds[name].append(tuple(pair))
-                print(f"round {i + 1} of {a.rounds}", file=sys.stderr, flush=True)
-        finally:
-            for process in both:
-                process.communicate()
-    rows = [row_of(name, totals[name], rounds[name]) for name in a.only]
-    print(f"{'recipe':30}{'ms/step':>9}{'now':>8}{'in an hour':>12}{'now':>8}{'ratio':>8}  range")
-    for r in rows:
-        old, new = r["baseline"], r["now"]
-        print(
-            f"{r['recipe']:30}{1000 * old['step']:>9.1f}{1000 * new['step']:>8.1f}{old['in_an_hour']:>12.1f}"
-            f"{new['in_an_hour']:>8.1f}{r['ratio']:>8.2f}  {r['ratios'][0]:.2f} to "
-            f"{r['ratios'][-1]:.2f}"
-            f"{'' if r['same_weights'] else '  other weights'}"
-        )
-    a.out.write_text(
-        json.dumps(
-            {
-                "what": "benchmarks/trainings.py",
-                "date": time.strftime("%Y-%m-%d"),
-                "machine": machine("cpu") | {"threads": 1},
-                "commits": {"baseline": commit(a.baseline), "now": commit(here)},
-                "size": a.size,
-                "rounds": a.rounds,
-                "timed_steps": a.steps,
-                "recipes": rows,
-            },
-            indent=1,
-        )
-        + "\n"
-    )
+
+    stamp = Stamp(__file__, settings_of(a, without=("baseline", "serve")), threads=1)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        steps = prepare(home, a.size, a.only)
+        rounds = measure(home, a.baseline, a.only, a)
+    rows = [row_of(name, steps[name], *rounds[name]) for name in a.only]
+    print_table(rows)
+    commits = {"baseline": commit_of(a.baseline), "now": commit_of(measurement.ROOT)}
+    results = {"commits": commits, "size": a.size, "rounds": a.rounds, "timed_steps": a.steps}
+    write_results(a.out, stamp.head() | results | {"recipes": rows})
 
 
 if __name__ == "__main__":

@@ -1,161 +1,93 @@
 """Where does the time go in five things that people wait for?
 
-The demo; the first training of a folder of clips; features and retrieval of a data set; a search with a new
-file; a page of the course. Each is the command that a user types, with its processes, and a thread in every
-process notes ten times a tenth of a second what its main thread does: the innermost function of STAGES.
+The demo; the first training of a folder of clips; features and retrieval of a data set; a search
+with a new file; a page of the course. Each is the command that a user types, with its processes,
+and a thread in every process notes ten times a tenth of a second what its main thread does: the
+innermost function of STAGES.
 
     python benchmarks/waits.py --videos ../shared/videos/ucf101_more --out results/waits-cpu.json
 
-A training of `--minutes` stands for the 20 minutes of the README (its length is set by the clock: only the
-shares count). Seconds are wall time, and `to_first` is the time to the first line that is no heading: the
-first row of the demo, the first file that is looked at. A stage has its share of the seconds of all
-processes of the command, waiting left out, so that two processes count twice."""
+A training of `--minutes` stands for the 20 minutes of the README (its length is set by the clock:
+only the shares count). Seconds are wall time, and `to_first` is the time to the first line that is
+no heading: the first row of the demo, the first file that is looked at. A stage has its share of
+the seconds of all processes of the command, waiting left out, so that two processes count twice."""
 
-import argparse
-import atexit
 import collections
-import datetime
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-# part of a file's path, and functions of it (none: all) -> stage; the innermost frame that matches
-# counts
-STAGES = (
-    ("/numba/", (), "compilation"),
-    ("importlib", (), "imports"),
-    ("/data/video.py", ("crop_resize",), "crop and scale"),
-    ("/data/video.py", (), "decoding"),
-    ("/data/dataset.py", ("cut_clips", "taken"), "crop and scale"),
-    ("/data/dataset.py", ("_decoded", "_frames", "_flow_frames"), "decoding"),
-    (
-        "/data/augmentation.py",
-        ("apply", "_by_frames", "disturb_appearance", "normalise"),
-        "augmentation and views",
-    ),
-    ("/data/colours.py", (), "augmentation and views"),
-    ("/data/sampling.py", (), "windows and random numbers"),
-    ("/data/toy.py", (), "toy videos"),
-    ("/data/flow.py", (), "optical flow"),
-    ("/data/manifest.py", (), "looking at files"),
-    ("/data/views.py", (), "augmentation and views"),
-    ("/torch/optim/", (), "optimiser"),
-    ("/training/checkpoints.py", (), "checkpoints"),
-    ("/torch/autograd/", (), "backward"),
-    ("/nets/", (), "forward"),
-    ("/ssl/", (), "loss and mining"),
-    ("/methods/", (), "loss and mining"),
-    ("/measure/retrieval.py", (), "retrieval"),
-    ("/measure/health.py", (), "verdict"),
-    ("/show/", (), "pictures and pages"),
-    ("/matplotlib/", (), "pictures and pages"),
-    ("/papers/report.py", (), "pictures and pages"),
-    ("/multiprocessing/", ("wait", "poll", "select", "join", "get"), "waiting"),
-    ("/resource_tracker.py", (), "waiting"),
-    ("/selectors.py", (), "waiting"),
-    ("/threading.py", ("wait", "join"), "waiting"),
-    ("/queue.py", (), "waiting"),
-    ("/subprocess.py", (), "waiting"),
-    ("/zmq/", (), "waiting"),
-)
-STEP = 0.01  # seconds between two looks
+import measurement
+from result_files import Stamp, settings_of, write_results
+
 JOBS = ("demo", "pretrain", "retrieve", "search", "page")
+PROGRAM = (sys.executable, "-m", "vssl_nb.cli")
+PAGE = Path(__file__).parents[1] / "nbs" / "lessons" / "05_infonce.ipynb"
 
 
-def stage(frame) -> str:
-    "What the innermost frame with a stage of its own does."
-    while frame is not None:
-        path, name = frame.f_code.co_filename, frame.f_code.co_name
-        for part, names, title in STAGES:
-            if part in path and (not names or name in names):
-                return title
-        frame = frame.f_back
-    return "other"
-
-
-def sample(folder: Path) -> None:
-    "Look at the main thread of this process, and of those it forks, until it ends."
-    os.register_at_fork(after_in_child=lambda: watch(folder))  # threads are not copied
-    watch(folder)
-
-
-def watch(folder: Path) -> None:
-    """A thread that looks; once a second it writes the stages so far, and the processor time of the
-    process.
-    """
-    main, file = threading.main_thread().ident, folder / f"{os.getpid()}.json"
-    ended, seconds = threading.Event(), collections.Counter()
-
-    def write():
-        file.with_suffix(".part").write_text(
-            json.dumps({"cpu": time.process_time(), "stages": seconds})
-        )
-        file.with_suffix(".part").replace(file)
-
-    def look():
-        last = saved = time.monotonic()
-        while not ended.wait(STEP):
-            now = time.monotonic()
-            seconds[stage(sys._current_frames().get(main))] += now - last
-            last = now
-            if now - saved >= 1:
-                write()
-                saved = now
-        write()
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    # a thread that runs on would abort the interpreter
-    atexit.register(lambda: (ended.set(), thread.join()))
-
-
-def watched(command: Sequence, home: Path) -> dict:
-    "Run a command, all of whose processes are looked at."
-    looks = home / "looks"
-    shutil.rmtree(looks, ignore_errors=True)
-    looks.mkdir(parents=True)
-    (looks / "sitecustomize.py").write_text(
-        "import sys\nfrom pathlib import Path\n"
-        f"sys.path.append({str(Path(__file__).parent)!r})\nimport waits\n"
-        f"waits.sample(Path({str(looks)!r}))\n"
+def sampling_folder(home: Path) -> Path:
+    "A folder that Python looks into when it starts, and where each process writes its stages."
+    folder = home / "looks"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        f"sys.path.append({str(Path(__file__).parent)!r})\n"
+        "import stack_samples\n"
+        f"stack_samples.sample(Path({str(folder)!r}))\n"
     )
-    paths = os.pathsep.join(filter(None, (str(looks), os.environ.get("PYTHONPATH"))))
-    began, first, lines = time.monotonic(), None, []
+    return folder
+
+
+def watched(command: Sequence[Any], home: Path) -> dict[str, Any]:
+    "Run a command, all of whose processes are looked at."
+    folder = sampling_folder(home)
+    paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "PYTHONUNBUFFERED": "1",
+    }
+    began = time.monotonic()
     process = subprocess.Popen(
-        [str(c) for c in command],
-        env=os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"},
+        [str(word) for word in command],
+        env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=home,
     )
+    first, lines = None, []
     for line in process.stdout:
         lines.append(line)
         if first is None and line.strip():
-            first = time.monotonic() - began
+            first = round(time.monotonic() - began, 1)
     seconds = time.monotonic() - began
     if process.wait():
         sys.exit(f"{command}: {''.join(lines[-5:])}")
-    found: collections.Counter[str] = collections.Counter()
-    processes = [json.loads(f.read_text()) for f in looks.glob("*.json")]
+
+    processes = [json.loads(file.read_text()) for file in folder.glob("*.json")]
+    stages: collections.Counter[str] = collections.Counter()
     for p in processes:
-        found.update(p["stages"])
-    busy = sum(v for k, v in found.items() if k != "waiting")
+        stages.update(p["stages"])
+    stages.pop("waiting", None)
+    busy = sum(stages.values())
+    words = [Path(word).name if "/" in str(word) else str(word) for word in command]
     return {
-        "command": " ".join(Path(c).name if "/" in str(c) else str(c) for c in command),
+        "command": " ".join(words),
         "seconds": round(seconds, 1),
-        "to_first": first and round(first, 1),
+        "to_first": first,
         "busy_seconds": round(busy, 1),
         "cpu_seconds": round(sum(p["cpu"] for p in processes), 1),
         "processes": len(processes),
-        "stages": {k: round(v / busy, 3) for k, v in found.most_common() if k != "waiting"},
+        "stages": {name: round(s / busy, 3) for name, s in stages.most_common()},
     }
 
 
@@ -163,97 +95,87 @@ def two_folders(videos: Path, clips: int, home: Path) -> Path:
     "Copies: `all` of the clips, and of `clips` of them `few`; returns one that is not in `few`."
     shutil.copytree(videos, home / "all")
     files = sorted(f for f in (home / "all").rglob("*") if f.suffix in (".avi", ".mp4"))
-    few, new = files[:: max(1, len(files) // clips)][:clips], files[-1]
-    for f in set(few) - {new}:
-        (home / "few" / f.parent.name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(f, home / "few" / f.parent.name)
+    new = files[-1]
+    for file in set(measurement.evenly_spread(files, clips)) - {new}:
+        folder = home / "few" / file.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder)
     return new
 
 
-def main(args=None):
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+class Waits:
+    "The things that people wait for, in one folder."
+
+    def __init__(self, home: Path, a: Any):
+        self.home, self.a = home, a
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    def prepare(self, *command: Any) -> None:
+        "What is not looked at."
+        words = [*PROGRAM, *map(str, command)]
+        subprocess.run(words, cwd=self.home, check=True, stdout=subprocess.DEVNULL)
+
+    def job(self, name: str, *command: Any) -> None:
+        row = watched(command, self.home)
+        self.rows[name] = row
+        most = ", ".join(f"{k} {v:.0%}" for k, v in list(row["stages"].items())[:7])
+        print(
+            f"{name:10}{row['seconds']:8.1f} s, first line {row['to_first']} s; {most}", flush=True
+        )
+
+    def own_videos(self) -> None:
+        "A training; retrieval and search take its run."
+        a = self.a
+        new = two_folders(a.videos.resolve(), a.clips, self.home)
+        for folder in ("few", "all"):
+            self.prepare("manifest", folder, "--split", ".3")
+        own = (*PROGRAM, "pretrain", "own-videos", "--data", "few", "--out", "run")
+        self.job("pretrain", *own, "--minutes", a.minutes)
+        if "retrieve" in a.only:
+            self.job("retrieve", *PROGRAM, "retrieve", "run", "--data", "all")
+        if "search" in a.only:
+            search = ("search", new, "--data", "few", "--encoder", "run")
+            self.prepare(*search)  # has the index made
+            shutil.copy(new, self.home / "few" / "new.mp4")
+            self.job("search", *PROGRAM, *search)
+
+    def page(self) -> None:
+        execute = (sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook")
+        self.job("page", *execute, self.a.page.resolve(), "--output-dir", ".")
+
+    def all(self) -> None:
+        only = {*self.a.only}
+        if "demo" in only:
+            self.job("demo", *PROGRAM, "demo", "--out", "demo")
+        if {"pretrain", "retrieve", "search"} & only:
+            self.own_videos()
+        if "page" in only:
+            self.page()
+
+
+def main():
+    p = measurement.parser(__doc__)
     p.add_argument(
         "--videos", type=Path, required=True, help="a folder of classes; the clips are copied"
     )
     p.add_argument("--clips", type=int, default=250, help="of the training and of the search")
     p.add_argument("--minutes", type=float, default=3, help="of the training")
-    p.add_argument(
-        "--page",
-        type=Path,
-        default=Path(__file__).parents[1] / "nbs" / "lessons" / "05_infonce.ipynb",
-    )
+    p.add_argument("--page", type=Path, default=PAGE)
     p.add_argument("--only", nargs="+", choices=JOBS, default=JOBS)
     p.add_argument("--out", type=Path)
-    a = p.parse_args(args)
-    from step import machine
-
-    program, rows = [sys.executable, "-m", "vssl_nb.cli"], {}
-    page, videos = a.page.resolve(), a.videos.resolve()
+    a = p.parse_args()
+    stamp = Stamp(__file__, settings_of(a, without=("page",)) | {"page": a.page.stem})
     with tempfile.TemporaryDirectory() as home:
-        home = Path(home)
-
-        def prepare(*command):
-            subprocess.run([*program, *command], cwd=home, check=True, stdout=subprocess.DEVNULL)
-
-        def job(name, *command):
-            rows[name] = r = watched(command, home)
-            print(
-                f"{name:10}{r['seconds']:8.1f} s, first line {r['to_first']} s; "
-                + ", ".join(f"{k} {v:.0%}" for k, v in list(r["stages"].items())[:7]),
-                flush=True,
-            )
-
-        if "demo" in a.only:
-            job("demo", *program, "demo", "--out", "demo")
-        # the last two take the run of the first
-        if {"pretrain", "retrieve", "search"} & {*a.only}:
-            new = two_folders(videos, a.clips, home)
-            for folder in ("few", "all"):
-                prepare("manifest", folder, "--split", ".3")
-            job(
-                "pretrain",
-                *program,
-                "pretrain",
-                "own-videos",
-                "--data",
-                "few",
-                "--out",
-                "run",
-                "--minutes",
-                a.minutes,
-            )
-        if "retrieve" in a.only:
-            job("retrieve", *program, "retrieve", "run", "--data", "all")
-        if "search" in a.only:
-            prepare("search", new, "--data", "few", "--encoder", "run")  # has the index made
-            shutil.copy(new, home / "few" / "new.mp4")
-            job("search", *program, "search", new, "--data", "few", "--encoder", "run")
-        if "page" in a.only:
-            job(
-                "page",
-                sys.executable,
-                "-m",
-                "nbconvert",
-                "--execute",
-                "--to",
-                "notebook",
-                page,
-                "--output-dir",
-                ".",
-            )
-    out = {
-        "what": "benchmarks/waits.py",
-        "date": datetime.date.today().isoformat(),
-        "machine": machine("cpu"),
+        waits = Waits(Path(home), a)
+        waits.all()
+    videos = a.videos.resolve()
+    results = {
         "clips": len([*videos.rglob("*.avi"), *videos.rglob("*.mp4")]),
         "minutes": a.minutes,
-        "page": page.stem,
-        "waits": rows,
+        "page": a.page.stem,
+        "waits": waits.rows,
     }
-    if a.out:
-        a.out.write_text(json.dumps(out, indent=1) + "\n")
+    write_results(a.out, stamp.head() | results)
 
 
 if __name__ == "__main__":

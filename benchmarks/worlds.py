@@ -1,65 +1,69 @@
-"""The claims of the papers in worlds that have what they rest on: eight seeds of trainings of a minute.
+"""The claims of the papers in worlds that have what they rest on: eight seeds of trainings of a
+minute.
 
-Each experiment below writes a toy of its own (`vssl_nb.data.toy.make`), measures whether it has the premise
-of the claims, trains the runs that they compare, and measures those. Worlds, premises, runs, links, measures
-and seeds (41 to 48: of videos, weights and order) were written down in this file before the first seed was
-run. No setting was chosen on these seeds; what these worlds needed was chosen on seed 30.
+Each experiment below writes a toy of its own (`vssl_nb.data.toy.make`), measures whether it has the
+premise of the claims, trains the runs that they compare, and measures those. Worlds, premises,
+runs, links, measures and seeds (41 to 48: of videos, weights and order) were written down in this
+file before the first seed was run. No setting was chosen on these seeds; what these worlds needed
+was chosen on seed 30.
 
-Numbers of the recipes stay, but for the budget: a training sees EPOCHS times two clips of each training
-video, so that all runs of an experiment see equally many clips, and takes batches of 8 videos at half the
-rate, as in `benchmarks/conflict.py`. ProViCo, which compares the videos of a batch, keeps its batch and its
-rate. Forward passes are in bfloat16; test videos are measured by three clips, distributions by four.
+Numbers of the recipes stay, but for the budget: a training sees EPOCHS times two clips of each
+training video, so that all runs of an experiment see equally many clips, and takes batches of 8
+videos at half the rate, as in `benchmarks/conflict.py`. ProViCo, which compares the videos of a
+batch, keeps its batch and its rate. Forward passes are in bfloat16; test videos are measured by
+three clips, distributions by four.
 
     python benchmarks/worlds.py spoiled --out results/world-spoiled.json
 
-The same command goes on where it was killed, also in the middle of a training. `--list` prints experiments,
-runs and what a seed takes; `rule` in the file names the commit of the rule."""
+The same command goes on where it was killed, also in the middle of a training. `--list` prints
+experiments, runs and what a seed takes; `rule` in the file names the commit of the rule."""
 
-import argparse
-import csv
 import functools
-import hashlib
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from conflict import rule, stop  # noqa: E402
-from step import machine  # noqa: E402
+import measurement
+import numpy as np
+import torch
+from measurement import stop
+from result_files import SeedResults, Stamp, digest, rule, settings_of
+from run_folders import folder_name, last_fifth, mean_logged, steps_of, trained
+from torch import Tensor
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-import vssl_nb  # noqa: E402
-from vssl_nb.data import toy  # noqa: E402
-from vssl_nb.data.dataset import VideoCache  # noqa: E402
-from vssl_nb.data.manifest import read  # noqa: E402
+from vssl_nb.data import toy
+from vssl_nb.data.dataset import VideoCache
+from vssl_nb.data.manifest import Manifest, read
+from vssl_nb.data.views import Views
 from vssl_nb.measure.gaussian import (
     accuracy_by_bin,
     corrupted_uncertainty,
-    gaussian_pairs,  # noqa: E402
+    gaussian_pairs,
     match_neighbours,
     mean_neighbours,
     video_uncertainty,
 )
-from vssl_nb.measure.health import conflict  # noqa: E402
-from vssl_nb.measure.retrieval import compare_features, histogram, retrieval_recall  # noqa: E402
-from vssl_nb.methods import provico  # noqa: E402
-from vssl_nb.config import Recipe  # noqa: E402
-from vssl_nb.methods.recipes.cpr import cascade_options  # noqa: E402
-from vssl_nb.methods.recipes import find, override, to_dict  # noqa: E402
-from vssl_nb.runs.cotraining import compare_miners, mining_networks  # noqa: E402
-from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained, untrained_encoder  # noqa: E402
-from vssl_nb.runs.experiment import resolve  # noqa: E402
-from vssl_nb.runs.pretraining import pretrain  # noqa: E402
-from vssl_nb.training.machine import Machine, keep_memory  # noqa: E402
+from vssl_nb.measure.health import conflict
+from vssl_nb.measure.retrieval import compare_features, histogram, retrieval_recall
+from vssl_nb.methods import provico
+from vssl_nb.config import Recipe
+from vssl_nb.methods.recipes.cpr import cascade_options
+from vssl_nb.methods.recipes import find, override, to_dict
+from vssl_nb.runs.cotraining import compare_miners, mining_networks
+from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained, untrained_encoder
+from vssl_nb.runs.parts import training_clips
+from vssl_nb.training.machine import Machine, keep_memory
 
-SEEDS, EPOCHS, BATCH, CLIPS = range(41, 49), 12, 8, 3
+SEEDS = range(41, 49)
+EPOCHS = 12
+BATCH = 8
+CLIPS = 3  # of a test video
+
+Rows = dict[str, dict[str, Any]]  # name of a run -> its row
 
 
 @dataclass(frozen=True)
@@ -74,23 +78,27 @@ class Run:
     batch: int | None = BATCH  # None: that of the recipe, with its rate
 
 
+Premise = Callable[[Path, Manifest, int, Rows], dict[str, float]]
+Measure = Callable[[EvaluatedEncoder, Machine], dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Experiment:
+    "Runs in a world, and what they are compared for."
+
     claims: dict[int, str]  # number -> the links that are judged
     needs: str  # the premise and its bounds
     world: dict[str, Any]  # options of `toy.make`
     runs: dict[str, Run]
-    # of (home, manifest, seed, rows): numbers of a seed
-    premise: Callable[..., dict[str, float]]
-    measure: Callable[..., dict[str, Any]] = lambda t, how: {}  # further numbers of a run
+    premise: Premise  # of the folder of a seed, its videos, the seed, its rows: numbers
+    measure: Measure = lambda t, machine: {}  # further numbers of a run
 
 
-def r1_of(t: EvaluatedEncoder, how: Machine) -> dict[str, float]:
+def r1_of(t: EvaluatedEncoder, machine: Machine) -> dict[str, Any]:
     "Retrieval of the test videos."
-    query, gallery = t.pairs(t.protocol("clean", clips=CLIPS), (t.split,), machine=how)[t.split]
-    clean = [
-        i for i, r in enumerate(query.row.tolist()) if t.manifest.rows[r].video not in spoiled(t)
-    ]
+    protocol = t.protocol("clean", clips=CLIPS)
+    query, gallery = t.pairs(protocol, (t.split,), machine=machine)[t.split]
+    clean = (~is_spoiled(t, query.row.tolist())).nonzero()[:, 0].tolist()
     near = compare_features(query.take(clean), gallery, 5)
     recall, labels = near.recall((1, 5)), t.manifest.labels
     return {
@@ -101,103 +109,93 @@ def r1_of(t: EvaluatedEncoder, how: Machine) -> dict[str, float]:
 
 
 @functools.cache
-def spoiled_in(folder: Path) -> dict[str, str]:
+def spoiled_in(
+    folder: Path,
+) -> dict[str, str]:  # video -> what was done to it
     return toy.spoiled_videos(folder)
 
 
-def spoiled(
+def is_spoiled(
     t: EvaluatedEncoder,
-) -> dict[str, str]:  # video -> what was done to it
-    return spoiled_in(Path(t.manifest.path).parent)
+    rows: list[int],
+) -> Tensor:  # (N,) bool
+    spoiled = spoiled_in(Path(t.manifest.path).parent)
+    return torch.tensor([t.manifest.rows[row].video in spoiled for row in rows], dtype=torch.bool)
 
 
-# ---- the logs of a run
+# ---- measures of a run
 
 
-def steps_of(run: Path) -> list[dict[str, str]]:
-    with (run / "steps.csv").open(newline="") as f:
-        return list(csv.DictReader(f))
+def late(run: Path, column: str) -> float | None:
+    "The mean of the last fifth of the steps, where it is defined."
+    return mean_logged(last_fifth(steps_of(run)), column)
 
 
-def late(
-    rows: list[dict[str, str]],
-    column: str,
-) -> float | None:  # of the last fifth, where it is defined
-    values = [
-        float(x)
-        for r in rows[-max(len(rows) // 5, 1) :]
-        if (x := r.get(column, "")) not in ("", "nan")
-    ]
-    return round(statistics.fmean(values), 5) if values else None
-
-
-def mining(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
+def mining(t: EvaluatedEncoder, machine: Machine) -> dict[str, Any]:
     """What a run mined, late in its training, and what its networks would mine of five positives at
     its end.
     """
-    rows = steps_of(t.run)
-    if not any(r.get("mined") for r in rows):
+    if not any(step.get("mined") for step in steps_of(t.run)):
         return {}
-    numbers: dict[str, Any] = {"pmr": late(rows, "mined")}
-    if t.recipe.method.name != "coclr":
+    numbers: dict[str, Any] = {"pmr": late(t.run, "mined")}
+    method = t.recipe.method
+    if method.name != "coclr":
         return numbers
-    miner = ",".join((t.recipe.method.miner, *t.recipe.method.miner_options))
-    networks, labels = mining_networks(t.run, machine=how)
-    memory = min(t.recipe.method.queue, len(next(iter(networks.values()))))
-    (few,) = compare_miners(networks, labels, [miner], 5, memory=memory)
+
+    miner = ",".join((method.miner, *method.miner_options))
+    networks, labels = mining_networks(t.run, machine=machine)
+    memory = min(method.queue, len(next(iter(networks.values()))))
+    [few] = compare_miners(networks, labels, [miner], 5, memory=memory)
     return numbers | {"of_five": {"pmr": few.pmr, "cmr": few.cmr}}
 
 
-def ranks(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
+def ranks(t: EvaluatedEncoder, machine: Machine) -> dict[str, float | None]:
     """Mean ranks of the own video's clips, late in the training, as shares of the candidates (0:
     nearest).
     """
     candidates = t.recipe.sampling.clips * t.recipe.learning.batch - 1
-    rows = steps_of(t.run)
-    return {
-        c: None if (x := late(rows, c)) is None else round((x - 1) / (candidates - 1), 5)
-        for c in ("rank_positive", "rank_n", "rank_nn")
-    }
+    shares: dict[str, float | None] = {}
+    for column in ("rank_positive", "rank_n", "rank_nn"):
+        rank = late(t.run, column)
+        shares[column] = None if rank is None else round((rank - 1) / (candidates - 1), 5)
+    return shares
 
 
-def distributions(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
+def distributions(t: EvaluatedEncoder, machine: Machine) -> dict[str, Any]:
     "What a ProViCo mined, retrieval by its distributions, and what its uncertainty is worth."
-    numbers: dict[str, Any] = {
-        k: late(steps_of(t.run), k) for k in ("mined", "precision", "grad_norm")
-    }
-    p, head = t.protocol("clean", clips=4), t.heads["gaussian"]
+    numbers: dict[str, Any] = {k: late(t.run, k) for k in ("mined", "precision", "grad_norm")}
+    protocol, head = t.protocol("clean", clips=4), t.heads["gaussian"]
     query, gallery = gaussian_pairs(
-        t.encoder, head, t.manifest, (t.split,), t.view, p, machine=how, **t.views
+        t.encoder, head, t.manifest, (t.split,), t.view, protocol, machine=machine, **t.views
     )[t.split]
-    bad = torch.tensor([t.manifest.rows[r].video in spoiled(t) for r in query.row.tolist()])
+    spoiled = is_spoiled(t, query.row.tolist())
     u = video_uncertainty(query)
-    if bad.any():
-        numbers["auroc"] = round(auroc(u[bad].tolist(), u[~bad].tolist()), 5)
-    query, u = query[(~bad).nonzero()[:, 0]], u[~bad]
-    near = match_neighbours(query, gallery, head.a, head.b, 1, machine=how)
-    numbers["cosine"] = round(
-        mean_neighbours(query, gallery, 1).right[:, 0].float().mean().item(), 5
-    )
-    numbers["match"] = round(near.right[:, 0].float().mean().item(), 5)
-    numbers["fifths"] = [
-        round(b["accuracy"], 5) for b in accuracy_by_bin(u, near.right[:, 0], 5, "count")
-    ]
+    if spoiled.any():
+        numbers["auroc"] = round(auroc(u[spoiled].tolist(), u[~spoiled].tolist()), 5)
+
+    query, u = query[(~spoiled).nonzero()[:, 0]], u[~spoiled]
+    by_cosine = mean_neighbours(query, gallery, 1).right[:, 0]
+    by_match = match_neighbours(query, gallery, head.a, head.b, 1, machine=machine).right[:, 0]
+    numbers["cosine"] = round(by_cosine.float().mean().item(), 5)
+    numbers["match"] = round(by_match.float().mean().item(), 5)
+    fifths = accuracy_by_bin(u, by_match, 5, "count")
+    numbers["fifths"] = [round(b["accuracy"], 5) for b in fifths]
+
     _, changed = corrupted_uncertainty(
         t.encoder,
         head,
         t.manifest,
-        [int(r) for r in query.row],
+        [int(row) for row in query.row],
         t.view,
-        p,
+        protocol,
         (1, 2),
         (0.0, 0.5),
-        how,
+        machine,
         **t.views,
     )
-    return numbers | {
-        kind: {str(k): round(v.log().mean().item(), 4) for k, v in some.items()}
-        for kind, some in changed.items()
-    }
+    for kind, levels in changed.items():
+        numbers[kind] = {str(k): round(v.log().mean().item(), 4) for k, v in levels.items()}
+    return numbers
 
 
 def auroc(positive: list[float], negative: list[float]) -> float:
@@ -206,77 +204,79 @@ def auroc(positive: list[float], negative: list[float]) -> float:
     return float(((a > b) + 0.5 * (a == b)).mean())
 
 
-def quadruples(t: EvaluatedEncoder, how: Machine) -> dict[str, Any]:
+def quadruples(t: EvaluatedEncoder, machine: Machine) -> dict[str, Any]:
     "Ranks, and what the encoder goes by where scene and motion disagree."
     # the queries are videos of another manifest
     alone = Machine("cpu", cache=2048, progress=False)
-    shares = conflict(
-        t.encoder, t.manifest, t.split, t.view, t.protocol("clean", clips=1), alone, **t.views
-    )
-    return ranks(t, how) | {"conflict": {k: round(v[0], 5) for k, v in shares.items()}}
+    protocol = t.protocol("clean", clips=1)
+    shares = conflict(t.encoder, t.manifest, t.split, t.view, protocol, alone, **t.views)
+    return ranks(t, machine) | {"conflict": {k: round(v[0], 5) for k, v in shares.items()}}
 
 
 # ---- premises
 
 
-def of_world(name: str, value: float) -> Callable[..., dict[str, float]]:
+def of_world(name: str, value: float) -> Premise:
     "A premise that holds by the options of the world."
     return lambda home, manifest, seed, rows: {name: value}
 
 
-def colours_of_positives(home, manifest, seed, rows) -> dict[str, float]:
+def colour_codes(
+    clips: Tensor,  # (B, 3, T, H, W) in [0, 1]
+) -> list[np.ndarray]:  # of each: (512,) square root of how often each colour is there
+    levels = (clips * 7.999).clamp(0, 7).long()
+    codes = (levels[:, 0] * 64 + levels[:, 1] * 8 + levels[:, 2]).flatten(1)
+    return [torch.bincount(code, minlength=512).float().sqrt().numpy() for code in codes]
+
+
+def nearest_by_colours(recipe: Recipe, manifest: Manifest) -> float:
+    "How often the anchor nearest to a positive by colours is that of its own video."
+    clips = training_clips(recipe, manifest, 2**31)
+    views = Views(("rgb",), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    anchors: list[np.ndarray] = []
+    positives: list[np.ndarray] = []
+    videos = range(0, len(clips), 3)  # every third; of the first epoch
+    for start in range(0, len(videos), 16):
+        batch = videos[start : start + 16]
+        if len(batch) < 2:
+            continue  # RAD inter mixes other videos of the batch in
+        items = [clips[0, i] for i in batch]
+        augment = {
+            k: torch.stack([item["augment"][k] for item in items]) for k in items[0]["augment"]
+        }
+        raw = torch.stack([item["clips"] for item in items])
+        x = views({"clips": raw, "augment": augment})["rgb"]
+        anchors += colour_codes(x[:, 0])
+        positives += colour_codes(x[:, 1])
+    near = np.argmax(np.stack(positives) @ np.stack(anchors).T, 1)
+    return float((near == np.arange(len(anchors))).mean())
+
+
+def colours_of_positives(home: Path, manifest: Manifest, seed: int, rows: Rows) -> dict[str, float]:
     """How often the anchor nearest to a positive by colours is that of its own video; no other
     augmentation.
     """
-    from vssl_nb.data import views
-
     shares = {}
     for name, appearance in (("BE", "be"), ("RAD intra", "rad_intra"), ("RAD inter", "rad_inter")):
         plain = dict(jitter=0.0, grey=0.0, blur=0.0, flip=0.0)
-        recipe = override(find("moquad-toy-rung3"), seed=seed, appearance=appearance, **plain)
-        clips = resolve(recipe, manifest, Machine("cpu", cache=2**31)).clips
-        see = views.Views(("rgb",), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-        colours: list[list[np.ndarray]] = [[], []]
-        rows_seen = range(0, len(clips), 3)  # every third video; of the first epoch
-        for some in (rows_seen[i : i + 16] for i in range(0, len(rows_seen), 16)):
-            if len(some) < 2:
-                continue  # RAD inter mixes other videos of the batch in
-            items = [clips[0, i] for i in some]
-            x = see(
-                {
-                    "clips": torch.stack([i["clips"] for i in items]),
-                    "augment": {
-                        k: torch.stack([i["augment"][k] for i in items])
-                        for k in items[0]["augment"]
-                    },
-                }
-            )["rgb"]
-            for part, v in zip(colours, (0, 1)):  # anchor, positive: (B, 3, T, H, W)
-                levels = (x[:, v] * 7.999).clamp(0, 7).long()
-                codes = (levels[:, 0] * 64 + levels[:, 1] * 8 + levels[:, 2]).flatten(1)
-                part += [torch.bincount(c, minlength=512).float().sqrt().numpy() for c in codes]
-        anchors, positives = (np.stack(part) for part in colours)
-        shares[f"colours, {name}"] = round(
-            float((np.argmax(positives @ anchors.T, 1) == np.arange(len(anchors))).mean()), 5
-        )
+        recipe = override(find(RUNG), seed=seed, appearance=appearance, **plain)
+        shares[f"colours, {name}"] = round(nearest_by_colours(recipe, manifest), 5)
     return shares
 
 
-def untrained(view: str) -> Callable[..., dict[str, float]]:
+def untrained(view: str) -> Premise:
     "R@1 of an encoder with random weights."
 
     def measure(home, manifest, seed, rows):
         recipe = override(find(f"infonce-toy-{view}"), seed=seed)
-        r1 = r1_of(
-            untrained_encoder(recipe, manifest),
-            Machine("cpu", cache=home_cache(manifest), progress=False),
-        )["r1"]
+        machine = Machine("cpu", cache=cache_of(manifest), progress=False)
+        r1 = r1_of(untrained_encoder(recipe, manifest), machine)["r1"]
         return {f"untrained, {view}": r1, "chance": 1 / len(manifest.labels)}
 
     return measure
 
 
-def of_run(name: str, column: str = "r1") -> Callable[..., dict[str, float]]:
+def of_run(name: str, column: str = "r1") -> Premise:
     "A number of one of the runs."
 
     def number(home, manifest, seed, rows):
@@ -285,26 +285,27 @@ def of_run(name: str, column: str = "r1") -> Callable[..., dict[str, float]]:
     return number
 
 
-def of_cmr(home, manifest, seed, rows) -> dict[str, float]:
+def of_cmr(home: Path, manifest: Manifest, seed: int, rows: Rows) -> dict[str, float]:
     return {"s=1, cmr": rows["s=1"]["of_five"]["cmr"]} if "s=1" in rows else {}
 
 
-def colour_histogram(home, manifest, seed, rows) -> dict[str, float]:
-    every = [
-        histogram(manifest, part, machine=Machine(progress=False)) for part in ("test", "train")
-    ]
-    return {"histogram": round(retrieval_recall(*every, (1,))[1], 5)}
+def colour_histogram(home: Path, manifest: Manifest, seed: int, rows: Rows) -> dict[str, float]:
+    quiet = Machine(progress=False)
+    query, gallery = (histogram(manifest, part, machine=quiet) for part in ("test", "train"))
+    return {"histogram": round(retrieval_recall(query, gallery, (1,))[1], 5)}
 
 
 # ---- experiments
 
 RUNG = "moquad-toy-rung3"
 COCLR, THIRD, REST = "coclr-toy-rgb-cycle1", 1 / 3, 2 / 3
-STAGES, RATIO, RATIOS, TOPK = (1, 3, 5, 7), 0.6, (0.5, 0.8), 5
+STAGES, RATIO, RATIOS = (1, 3, 5, 7), 0.6, (0.5, 0.8)
+TOPK = 5
 QUANTILE = "one pair a video"
 
 
-def cascade(stages: int, ratio: float = RATIO, begins: str = "taught", **more) -> Run:
+def cascade(stages: int, ratio: float = RATIO, begins: str = "taught", **more: Any) -> Run:
+    "CoCLR on the frames, mined by a cascade."
     return Run(COCLR, cascade_options(stages, ratio) | more, REST, begins, "differences")
 
 
@@ -314,7 +315,8 @@ DOSES = {
 }
 
 
-def letter(**changes) -> Run:
+def letter(**changes: Any) -> Run:
+    "A ProViCo with the budget of its recipe."
     return Run("provico-toy", changes, batch=None)
 
 
@@ -350,9 +352,8 @@ EXPERIMENTS = {
         of_world("spoiled", 40),
         distributions,
     ),
-    # Table 4 ends at 1e-2. Its D is open; with 512 that is beta D = 5, and 1e-1 is as much at D =
-    # 64 here.
-    # That 1e-3 is .3 below 1e-4 there no number of seeds here could show.
+    # Table 4 ends at 1e-2. Its D is open; with 512 that is beta D = 5, and 1e-1 is as much here,
+    # where D = 64. That 1e-3 is .3 below 1e-4 there no number of seeds here could show.
     "letter": Experiment(
         {
             19: "beta 1e-1 < beta 1e-4; beta 1e-5 < beta 1e-4",
@@ -492,52 +493,45 @@ def recipe_of(name: str, run: Run, seed: int, changes: dict[str, Any]) -> Recipe
     epochs = changes.get("epochs", EPOCHS) * run.share * 2 / recipe.sampling.clips
     if abs(epochs - round(epochs)) > 1e-6:
         stop(
-            f"epochs={changes['epochs']}: {name} would take "
-            f"{epochs:.2f} epochs; give a multiple of 6"
+            f"epochs={changes['epochs']}: {name} would take {epochs:.2f} epochs; give a multiple "
+            "of 6"
         )
-    return override(recipe, **changes | dict(name=f"{recipe.name}-world", epochs=round(epochs)))
+    settings = changes | dict(name=f"{recipe.name}-world", epochs=round(epochs))
+    return override(recipe, **settings)
 
 
 @functools.lru_cache(1)  # the videos of one seed
-def home_cache(manifest) -> VideoCache:
+def cache_of(manifest: Manifest) -> VideoCache:
     return VideoCache(manifest, 2**31)
 
 
 def nearest_pair_a_video(
-    dist,
-    own,
-    threshold=None,
-):  # in the place of `provico.positive_pairs`
-    "As many pairs as there are videos: those that are nearest, beside each video and itself."
-    return own | (dist <= dist.masked_fill(own, torch.inf).flatten().kthvalue(len(dist)).values)
+    dist: Tensor,  # (B, B) of each video from each other
+    own: Tensor,  # (B, B) the same video?
+    threshold: float | None = None,  # not used
+) -> Tensor:  # (B, B) is it a positive pair?
+    "In the place of `provico.positive_pairs`: as many pairs as there are videos, the nearest."
+    nearest = dist.masked_fill(own, torch.inf).flatten().kthvalue(len(dist)).values
+    return own | (dist <= nearest)
 
 
-def trained(name: str, run: Run, recipe: Recipe, home: Path, cache: VideoCache) -> dict[str, Any]:
-    "A finished run, from where it stands: steps, clips and seconds."
-    out, began = home / folder_of(name), time.process_time()
-    starts = {
-        "encoder": home / folder_of(run.begins) if run.begins else None,
-        "sampler": home / folder_of(run.sampler) if run.sampler else None,
-    }
-    there = (out / "card.json").exists()
-    if not (there and json.loads((out / "card.json").read_text())["finished"]):
-        positive_pairs = provico.positive_pairs
-        if name == QUANTILE:
-            setattr(provico, "positive_pairs", nearest_pair_a_video)
-        try:
-            pretrain(
-                recipe,
-                home / "toy",
-                out,
-                there,
-                Machine("cpu", "bfloat16", cache=cache, progress=False),
-                networks=starts,
-            )
-        finally:
-            setattr(provico, "positive_pairs", positive_pairs)
-    card = json.loads((out / "card.json").read_text())
-    if not card["finished"]:
-        stop(f"{out}: was stopped; the same command goes on")
+def train(name: str, run: Run, recipe: Recipe, home: Path, cache: VideoCache) -> dict[str, Any]:
+    "Steps, clips and seconds of a finished run."
+    began = time.process_time()
+    starts = {}
+    if run.begins:
+        starts["init_from"] = home / folder_name(run.begins)
+    if run.sampler:
+        starts["sampler"] = home / folder_name(run.sampler)
+    machine = Machine("cpu", "bfloat16", cache=cache, progress=False)
+
+    usual = provico.positive_pairs
+    if name == QUANTILE:
+        provico.positive_pairs = nearest_pair_a_video
+    try:
+        card = trained(recipe, home / "toy", home / folder_name(name), machine, **starts)
+    finally:
+        provico.positive_pairs = usual
     return {
         "steps": card["step"],
         "clips": recipe.sampling.clips * recipe.learning.batch * card["step"],
@@ -546,39 +540,84 @@ def trained(name: str, run: Run, recipe: Recipe, home: Path, cache: VideoCache) 
     }
 
 
-def folder_of(name: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in name)
-
-
-def one_seed(
-    e: Experiment, seed: int, home: Path, size: str, changes: dict, rows: list[dict], keep
-) -> dict:
-    "The runs of a seed that are not in `rows`; the numbers of the premise."
-    manifest = read(toy.make(home / "toy", size, seed, workers=1, progress=False, **e.world))
-    cache, have = home_cache(manifest), {r["run"] for r in rows}
-    how = Machine("cpu", cache=cache, progress=False)
-    for name, run in e.runs.items():
-        if name in have:
+def add_rows(
+    experiment: Experiment,
+    seed: int,
+    home: Path,  # its folder
+    a: Any,  # the command line
+    results: SeedResults,
+) -> None:
+    "The runs of a seed that are not there yet, and the numbers of the premise."
+    entry = results.entry(seed=seed)
+    entry.setdefault("premise", {})
+    rows = entry["rows"]
+    known = {row["run"] for row in rows}
+    manifest = read(
+        toy.make(home / "toy", a.size, seed, workers=1, progress=False, **experiment.world)
+    )
+    cache = cache_of(manifest)
+    machine = Machine("cpu", cache=cache, progress=False)
+    for name, run in experiment.runs.items():
+        if name in known:
             continue
-        row = {"run": name} | trained(name, run, recipe_of(name, run, seed, changes), home, cache)
-        began, t = time.process_time(), open_trained(home / folder_of(name))
-        row |= r1_of(t, how) | e.measure(t, how)
-        rows.append(row | {"measured_cpu_seconds": round(time.process_time() - began, 1)})
-        keep()
-        print(
-            f"seed {seed}, {name}: R@1 {100 * row['r1']:.1f}",
-            json.dumps({k: v for k, v in row.items() if k not in ("run", "r1", "r5", "by_class")}),
-            flush=True,
-        )
-    premise = e.premise(home, manifest, seed, {r["run"]: r for r in rows})
-    print(f"seed {seed}, premise: {premise}", flush=True)
-    return premise
+        recipe = recipe_of(name, run, seed, a.changes)
+        row = {"run": name} | train(name, run, recipe, home, cache)
+        began = time.process_time()
+        t = open_trained(home / folder_name(name))
+        row |= r1_of(t, machine) | experiment.measure(t, machine)
+        row["measured_cpu_seconds"] = round(time.process_time() - began, 1)
+        rows.append(row)
+        results.keep()
+        further = {k: v for k, v in row.items() if k not in ("run", "r1", "r5", "by_class")}
+        r1 = f"R@1 {100 * row['r1']:.1f}"
+        print(f"seed {seed}, {name}: {r1}", json.dumps(further), flush=True)
+
+    entry["premise"] = experiment.premise(home, manifest, seed, {row["run"]: row for row in rows})
+    results.keep()
+    print(f"seed {seed}, premise: {entry['premise']}", flush=True)
+
+
+def print_experiments() -> None:
+    for name, e in EXPERIMENTS.items():
+        print(f"{name}: {e.needs}; world {e.world or 'plain'}; runs {', '.join(e.runs)}")
+        for number, chain in e.claims.items():
+            print(f"  {number}: {chain}")
+
+
+def chosen(name: str, only: list[str] | None) -> Experiment:
+    "An experiment, or some of its runs."
+    experiment = EXPERIMENTS[name]
+    if only is None:
+        return experiment
+    unknown = [run for run in only if run not in experiment.runs]
+    if unknown:
+        there = ", ".join(experiment.runs)
+        stop(f"--only: {unknown[0]!r} is no run of {name}; there are {there}")
+    return replace(experiment, runs={k: v for k, v in experiment.runs.items() if k in only})
+
+
+def results_of(a: Any) -> SeedResults:
+    "The file of results, from where it stands."
+    experiment = EXPERIMENTS[a.experiment]
+    recipes = [to_dict(recipe_of(n, r, 0, a.changes)) for n, r in experiment.runs.items()]
+    asked = {
+        "experiment": a.experiment,
+        "world": experiment.world,
+        "size": a.size,
+        "recipes": digest(recipes),
+    }
+    further = {
+        "needs": experiment.needs,
+        "claims": experiment.claims,
+        "rule": rule(__file__),
+        "changes": a.changes,
+    }
+    stamp = Stamp(__file__, settings_of(a, without=("seeds", "only", "list")))
+    return SeedResults(a.out, stamp, asked, further)
 
 
 def main():
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = measurement.parser(__doc__)
     p.add_argument("experiment", nargs="?", choices=[*EXPERIMENTS], help="the experiment to run")
     p.add_argument("--list", action="store_true", help="print experiments, claims and runs")
     p.add_argument("--seeds", type=int, nargs="+", default=[*SEEDS])
@@ -591,57 +630,20 @@ def main():
     p.add_argument("--out", type=Path, help="a .json file for the results")
     a = p.parse_args()
     if a.list:
-        for name, e in EXPERIMENTS.items():
-            print(f"{name}: {e.needs}; world {e.world or 'plain'}; runs {', '.join(e.runs)}")
-            for number, chain in e.claims.items():
-                print(f"  {number}: {chain}")
+        print_experiments()
         return
     if not (a.experiment and a.out):
         p.error("name an experiment and --out FILE; --list prints them")
-    e = EXPERIMENTS[a.experiment]
-    if lost := [n for n in a.only or () if n not in e.runs]:
-        stop(f"--only: {lost[0]!r} is no run of {a.experiment}; there are {', '.join(e.runs)}")
-    if a.only:
-        e = replace(e, runs={k: v for k, v in e.runs.items() if k in a.only})
-    recipes = json.dumps(
-        [to_dict(recipe_of(n, r, 0, a.changes)) for n, r in EXPERIMENTS[a.experiment].runs.items()],
-        sort_keys=True,
-    )
-    head = {
-        "what": "benchmarks/worlds.py",
-        "experiment": a.experiment,
-        "needs": e.needs,
-        "claims": e.claims,
-        "world": e.world,
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine("cpu") | {"vssl_nb": vssl_nb.__version__},
-        "rule": rule(__file__),
-        "size": a.size,
-        "changes": a.changes,
-        "recipes": hashlib.sha256(recipes.encode()).hexdigest(),
-    }
-    before = json.loads(a.out.read_text()) if a.out.exists() else {}
-    if before and any(before[k] != head[k] for k in ("experiment", "world", "size", "recipes")):
-        stop(f"{a.out}: was made with other settings; name another --out")
-    head |= {k: before[k] for k in ("date", "machine", "rule") if k in before}
-    seeds = before.get("seeds", [])
 
-    def keep():
-        part = a.out.with_name(f".{a.out.name}")
-        part.write_text(json.dumps(head | {"seeds": seeds}, indent=1) + "\n")
-        part.replace(a.out)
-
+    experiment = chosen(a.experiment, a.only)
+    results = results_of(a)
     keep_memory()
     for seed in a.seeds:
-        mine = next((s for s in seeds if s["seed"] == seed), None)
-        if mine is None:
-            seeds.append(mine := {"seed": seed, "premise": {}, "rows": []})
-        home = a.runs / a.experiment / f"seed{seed}"
-        mine["premise"] = one_seed(e, seed, home, a.size, a.changes, mine["rows"], keep)
-        keep()
-    for name in e.runs:
-        r1 = [100 * r["r1"] for s in seeds for r in s["rows"] if r["run"] == name]
-        print(f"{name}: R@1 {statistics.fmean(r1):.1f} ({', '.join(f'{x:.1f}' for x in r1)})")
+        add_rows(experiment, seed, a.runs / a.experiment / f"seed{seed}", a, results)
+    for name in experiment.runs:
+        r1 = [100 * row["r1"] for s in results.seeds for row in s["rows"] if row["run"] == name]
+        each = ", ".join(f"{x:.1f}" for x in r1)
+        print(f"{name}: R@1 {statistics.fmean(r1):.1f} ({each})")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import importlib
 import io
 import json
 import math
-import statistics
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 import warm
 from vssl_nb.app import cli
 from vssl_nb.data import toy
-from vssl_nb.data.manifest import find_videos, read
+from vssl_nb.data.manifest import find_videos, read, write
 from vssl_nb.measure.features import Features
 from vssl_nb.measure.health import conflict_shares, wilson
 from vssl_nb.measure.protocols import Protocol
@@ -66,13 +65,12 @@ def motion_of(
     ]
     t = np.arange(len(video))
 
-    def at(
-        period,
-    ):  # complex amplitudes of x, y and size
+    def at(period):
+        "Complex amplitudes of x, y and size."
         wave = np.exp(2j * np.pi * t / period) * np.hanning(len(t))
         return np.array([(s - s.mean()) @ wave for s in series]) / len(t)
 
-    x, y, a = max((at(p) for p in (9, 9.5, 10, 10.5, 11)), key=lambda z: np.abs(z[:2]).sum())
+    x, y, _ = max((at(p) for p in (9, 9.5, 10, 10.5, 11)), key=lambda z: np.abs(z[:2]).sum())
     a = max((at(p)[2] for p in (9, 10, 11)), key=abs)
     return np.array([abs(x), abs(y), (x * y.conj()).real, (x * y.conj()).imag, 4 * abs(a)])
 
@@ -167,7 +165,11 @@ def test_shares_are_those_of_a_slow_loop():
     for q, s, c in zip(query, source[of], other):
         best = max(range(30), key=lambda i: q @ x[i] / np.linalg.norm(x[i]))
         for i in range(30):
-            kind = "scene" if source[i] == s else "motion" if label[i] == c else "neither"
+            kind = "neither"
+            if source[i] == s:
+                kind = "scene"
+            elif label[i] == c:
+                kind = "motion"
             count[kind] += i == best
             chance[kind] += 1
     assert count.total() == 20 and min(count[k] for k in shares) > 0
@@ -199,7 +201,7 @@ def test_what_is_no_conflict_is_refused():
 def run(*args):
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        code = cli.main([*map(str, args), "--workers", "0", "--device", "cpu"])
+        code = app.cli.main([*map(str, args), "--workers", "0", "--device", "cpu"])
     return code, out.getvalue(), errors.getvalue()
 
 
@@ -210,9 +212,8 @@ def test_a_run_is_measured_from_the_command_line(place):
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     for k in ("scene", "motion", "neither"):
         share, low, high, guess = kept[k]
-        assert lines[k][1:] == [f"{100 * v:.1f}" for v in (share, low)] + ["to"] + [
-            f"{100 * v:.1f}" for v in (high, guess)
-        ]
+        numbers = [f"{100 * v:.1f}" for v in (share, low, high, guess)]
+        assert lines[k][1:] == [*numbers[:2], "to", *numbers[2:]]
     assert kept["scene"][3] == pytest.approx(2 / 48) and kept["motion"][3] == pytest.approx(1 / 8)
 
 
@@ -220,14 +221,10 @@ def test_other_videos_have_no_conflicts(place, tmp_path):
     "One sentence, exit code 2, and nothing is written."
     (tmp_path / "films").mkdir()
     rows = [replace(r, video=f"{r.label}-{i}.mp4") for i, r in enumerate(read(place / "toy").rows)]
-    from vssl_nb.data.manifest import write
-
     write(tmp_path / "films", rows)
 
     def tree():
-        return sorted(p.name for p in place.rglob("*")) + sorted(
-            p.name for p in tmp_path.rglob("*")
-        )
+        return [sorted(p.name for p in root.rglob("*")) for root in (place, tmp_path)]
 
     before = tree()
     drawing = json.loads((place / "toy" / "toy.json").read_text()) | {"drawing": 0}
@@ -249,35 +246,26 @@ def test_other_videos_have_no_conflicts(place, tmp_path):
             toy.make_conflict(tmp_path / "films")
 
 
-def test_the_benchmark(tmp_path, monkeypatch):
-    "Equal clips for all; a second call makes nothing again; a picture needs three seeds."
+RUNS = ("InfoNCE, differences", "IIC, frames", "MoQuad rung 3, frames", "begun, frames")
+
+
+@pytest.fixture
+def conflict(monkeypatch):
+    "The script."
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    options = [
-        "--seeds",
-        1,
-        "--epochs",
-        6,
-        "--size",
-        "tiny",
-        "--runs",
-        "r",
-        "--out",
-        "out.json",
-        "--changes",
-        json.dumps(dict(batch=16, length=4, test_clips=1, warmup=0.5)),
-    ]
-    short = [
-        "--only",
-        "InfoNCE, differences",
-        "IIC, frames",
-        "MoQuad rung 3, frames",
-        "begun, frames",
-    ]
+    return importlib.import_module("conflict")
 
-    def script(*more):
-        return warm.run([*options, *more], tmp_path, script=ROOT / "benchmarks" / "conflict.py")
 
-    done = script(*short)
+def conflict_script(folder, *more):
+    changes = dict(batch=16, length=4, test_clips=1, warmup=0.5)
+    options = ["--seeds", 1, "--epochs", 6, "--size", "tiny", "--runs", "r", "--out", "out.json"]
+    words = [*options, "--changes", json.dumps(changes), *more]
+    return warm.run(words, folder, timeout=3600, script=ROOT / "benchmarks" / "conflict.py")
+
+
+def test_the_benchmark(tmp_path, conflict, monkeypatch):
+    "Equal clips for all; a second call makes nothing again; a picture needs three seeds."
+    done = conflict_script(tmp_path, "--only", *RUNS)
     assert done.returncode == 0, done.stderr
     first = json.loads((tmp_path / "out.json").read_text())
     rows = {(r["run"], r["view"]): r for r in first["seeds"][0]["rows"]}
@@ -291,51 +279,56 @@ def test_the_benchmark(tmp_path, monkeypatch):
         ("MoQuad rung 3, frames", "rgb"),
         ("begun, frames", "rgb"),
     ]
-    trained = {name: r["clips"] for (name, _), r in rows.items() if "clips" in r}
-    assert (
-        trained.pop("begun, frames") * 3 == trained["IIC, frames"] and len({*trained.values()}) == 1
-    )
+    clips = {name: r["clips"] for (name, _), r in rows.items() if "clips" in r}
+    assert clips.pop("begun, frames") * 3 == clips["IIC, frames"]
+    assert len({*clips.values()}) == 1
     measured = [r for r in rows.values() if "conflict" in r]
     assert len(measured) == 7 and {r["queries"] for r in measured} == {24}
-    assert all(
-        sum(v[0] for v in r["conflict"].values()) == pytest.approx(1, abs=1e-5) for r in measured
-    )
+    for r in measured:
+        assert sum(v[0] for v in r["conflict"].values()) == pytest.approx(1, abs=1e-5)
     # colours are those of the scene
     assert rows["histogram", "rgb"]["conflict"]["scene"][0] > 0.9
+
     stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("last.pt")}
-    assert script(*short).returncode == 0 and {p: p.stat().st_mtime_ns for p in stamps} == stamps
+    again = conflict_script(tmp_path, "--only", *RUNS)
+    assert again.returncode == 0, again.stderr
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
     assert json.loads((tmp_path / "out.json").read_text())["seeds"] == first["seeds"]
-    other = script("--epochs", 12, *short)
-    assert other.returncode and "other settings" in other.stderr
-    assert script("--picture", "p.png").returncode == 2
-    bench = importlib.import_module("conflict")
-    monkeypatch.setattr(bench, "STREAMS", ("IIC, frames", "InfoNCE, differences"))
-    streams = bench.two_streams(tmp_path / "r" / "seed1")
-    alone = rows["IIC, frames", "rgb"]["r1"], rows["InfoNCE, differences", "residual"]["r1"]
-    assert (streams["rgb"], streams["residual"]) == pytest.approx(alone, abs=1e-6)
-    (both,) = retrieve_two_streams(
-        *(tmp_path / "r" / "seed1" / bench.folder_of(n) for n in bench.STREAMS)
-    )
-    assert streams["both"] == both["r1"]
-    assert abs(alone[0] - alone[1]) - 1e-6 <= streams["only_one"] <= sum(alone) + 1e-6
-    first["seeds"] = [dict(first["seeds"][0], seed=s) for s in (1, 2, 3)]
-    loop = bench.picture(first)
+    other = conflict_script(tmp_path, "--epochs", 12, "--only", *RUNS)
+    assert other.returncode == 2 and "recipes" in other.stderr and "--out" in other.stderr
+    assert conflict_script(tmp_path, "--picture", "p.png").returncode == 2
+    streams_of_both(tmp_path / "r" / "seed1", rows, conflict, monkeypatch)
+    first["seeds"] = [first["seeds"][0] | {"seed": seed} for seed in (1, 2, 3)]
+    loop = conflict.picture(first)
     assert loop.length == 22 and len(loop.png) < 300_000 and loop.png[:4] == b"\x89PNG"
 
 
-def test_all_runs_see_the_same_clips(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    bench = importlib.import_module("conflict")
-    for name, t in bench.PLAN.items():
-        recipe = bench.recipe_of(name, 3, bench.EPOCHS, {})
+def streams_of_both(home, rows, conflict, monkeypatch):
+    "The sum of two runs is what `retrieve` makes of it; one stream alone is the run."
+    names = ("IIC, frames", "InfoNCE, differences")
+    monkeypatch.setattr(conflict, "STREAMS", names)
+    streams = conflict.two_streams(home)
+    frames = rows["IIC, frames", "rgb"]["r1"]
+    differences = rows["InfoNCE, differences", "residual"]["r1"]
+    assert streams["rgb"] == pytest.approx(frames, abs=1e-6)
+    assert streams["residual"] == pytest.approx(differences, abs=1e-6)
+    [both] = retrieve_two_streams(*(home / conflict.folder_name(name) for name in names))
+    assert streams["both"] == both["r1"]
+    least, most = abs(frames - differences), frames + differences
+    assert least - 1e-6 <= streams["only_one"] <= most + 1e-6
+
+
+def test_all_runs_see_the_same_clips(conflict):
+    def epochs(name):
+        return conflict.recipe_of(name, 3, conflict.EPOCHS, {}).learning.epochs
+
+    names = list(conflict.PLAN)
+    for name, training in conflict.PLAN.items():
+        recipe = conflict.recipe_of(name, 3, conflict.EPOCHS, {})
         clips = recipe.learning.epochs * recipe.sampling.clips
-        if t.begins:
-            clips += 2 * bench.recipe_of(t.begins, 3, bench.EPOCHS, {}).learning.epochs
-        assert clips == 2 * bench.EPOCHS * (t.share if not t.shown else 1), name
-        for other in filter(None, (t.begins, t.sampler)):  # stands before it
-            assert list(bench.PLAN).index(other) < list(bench.PLAN).index(name)
-    x = [0.1, 0.2, 0.4, 0.3]
-    mean, half = bench.interval(x)
-    assert mean == pytest.approx(0.25) and half == pytest.approx(
-        3.182446 * statistics.stdev(x) / 2, rel=1e-5
-    )
+        if training.begins:
+            clips += 2 * epochs(training.begins)
+        share = 1 if training.shown else training.share
+        assert clips == 2 * conflict.EPOCHS * share, name
+        for other in (training.begins, training.sampler):  # stands before it
+            assert not other or names.index(other) < names.index(name)

@@ -113,7 +113,10 @@ def quick_flow(monkeypatch):
 def test_flow(tmp_path, monkeypatch):
     import flow as script
 
+    from vssl_nb.data import views
+
     quick_flow(monkeypatch)
+    monkeypatch.setattr(script, "tvl1", views.tvl1)
     out = tmp_path / "out.json"
     with mock.patch.dict(sys.modules, cv2=None):  # the baseline is none of the GPU's business
         run_main(
@@ -230,7 +233,7 @@ def test_checks(tmp_path, monkeypatch):
         name: recipes.override(recipes.find(name), backbone="tiny", size=32, length=8, queue=32)
         for name in ("infonce-laptop-rgb", "infonce-ucf101-rgb")
     }
-    monkeypatch.setattr(recipes, "find", small.get)
+    monkeypatch.setattr(gpu, "find", small.get)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 2 * 10**9)
     run_main(gpu, "--checks", tmp_path / "out.json")

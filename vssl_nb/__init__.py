@@ -52,6 +52,6 @@ def main() -> int:  # exit code
 
     try:
         signal.signal(signal.SIGINT, before)
-        return cli.main()
+        return app.cli.main()
     except KeyboardInterrupt:
         return end(signal.SIGINT)

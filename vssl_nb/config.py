@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replac
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from .fields import (
+from .training.fields import (
     Count,
     Index,
     NonNegative,
@@ -26,7 +26,7 @@ from .fields import (
     Share,
     checked,
 )
-from .names import PluginError, did_you_mean, full_name, resolve
+from .training.names import PluginError, did_you_mean, full_name, resolve
 
 
 def read_lines(
