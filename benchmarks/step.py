@@ -130,7 +130,8 @@ def measure(o: dict) -> dict:
             loss, _ = method(batch | {"step": run.step})
         loss.backward()
         step_optimizer(opt) if o.get("fused") else (opt.step(), opt.zero_grad())
-        method.after_step(batch)
+        if hasattr(method, "after_step"):
+            method.after_step(batch)
         run.step += 1
 
     def wait():
