@@ -31,7 +31,7 @@ from result_files import SeedResults, Stamp, plain, settings_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vssl_nb.data import clips as augment
+from vssl_nb.data import augmentation as augment
 from vssl_nb.data import toy
 from vssl_nb.data.dataset import TrainClips, VideoCache
 from vssl_nb.data.sampling import random_clips

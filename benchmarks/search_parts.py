@@ -1,4 +1,4 @@
-"""Where the time of a new query goes, part by part; `app.search.py` runs this in a process of its own.
+"""Where the time of a new query goes, part by part; `search.py` runs this in a process of its own.
 
     python benchmarks/search_parts.py QUERY FOLDER
 
@@ -30,12 +30,12 @@ lap("our command line, without PyTorch")
 
 from vssl_nb.app import search
 
-asked = app.cli.parse("search", [query, "--data", folder])
+asked = cli.parse("search", [query, "--data", folder])
 lap("NumPy, the options")
 
-home, encoder, clips = app.search.choose_index(asked.data)
-index, _ = app.search.update_index(home, asked.data, encoder, clips)
-q = app.search.parse_query(query, asked.data, index.videos)
+home, encoder, clips = search.choose_index(asked.data)
+index, _ = search.update_index(home, asked.data, encoder, clips)
+q = search.parse_query(query, asked.data, index.videos)
 lap("a look at all files, the index")
 
 import vssl_nb.measure.features  # noqa: F401
@@ -45,11 +45,11 @@ lap("PyTorch, and our modules that need it")
 encoder.network
 lap("the network: build, read, check")
 
-x = app.search.query_features(index, [q], encoder)
+x = search.query_features(index, [q], encoder)
 lap("ten clips: decode, encode")
 
-nearest = app.search.find_nearest(index, [q], x)
-app.search.as_text([q], nearest)
+nearest = search.find_nearest(index, [q], x)
+search.as_text([q], nearest)
 lap("search")
 
 print(json.dumps(laps))

@@ -109,7 +109,7 @@ def options_of(command, of_recipe=False):
     """Name, type without its range, range, and name in help where it stands without one, of every
     option.
     """
-    parts = [app.cli.COMMANDS[command]]
+    parts = [cli.COMMANDS[command]]
     if of_recipe and command == "pretrain":
         recipe = find("infonce-toy-rgb")
         parts += map(
@@ -138,7 +138,7 @@ def needed(command):
         "source": "run",
         "folder": "run",
     }
-    begin, kind = [command], app.cli.COMMANDS[command]
+    begin, kind = [command], cli.COMMANDS[command]
     for f in dataclasses.fields(kind):
         if f.init and f.default is dataclasses.MISSING:
             begin += [
@@ -246,7 +246,7 @@ BY_HAND = [
     ),
     *(
         ("device", [*needed(command), "--device", "gpu"])
-        for command in app.cli.COMMANDS
+        for command in cli.COMMANDS
         if "device" in {o[0] for o in options_of(command)}
     ),
     ("there is no command 'retreive'; did you mean 'retrieve'?", ["retreive", "run"]),

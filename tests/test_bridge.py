@@ -32,7 +32,7 @@ def call(*args, cwd, code=0):
     "One command, in this process: what a fresh one does is tested elsewhere."
     out, err = io.StringIO(), io.StringIO()
     with chdir(cwd), redirect_stdout(out), redirect_stderr(err):
-        result = app.cli.main([*map(str, args)])
+        result = cli.main([*map(str, args)])
     assert result == code, err.getvalue()
     assert code == 0 or (err.getvalue().count("\n") == 1 and "Traceback" not in err.getvalue()), (
         err.getvalue()

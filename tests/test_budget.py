@@ -370,7 +370,7 @@ def test_a_method_that_waits_gets_a_warning_and_its_budget(capsys):
         )
 
     with spoiled(item):
-        assert not app.cli.main(command)
+        assert not cli.main(command)
     out = capsys.readouterr().out
     assert (
         f"test_budget.py, line {item.__code__.co_firstlineno}" in out
@@ -378,7 +378,7 @@ def test_a_method_that_waits_gets_a_warning_and_its_budget(capsys):
     )
     assert "memory of a step" in out and "time on an A100" in out
     with spoiled(unpinned):
-        assert app.cli.main(command) == 2
+        assert cli.main(command) == 2
     assert f"test_budget.py, line {unpinned.__code__.co_firstlineno}" in capsys.readouterr().err
 
 

@@ -77,7 +77,7 @@ def wrong_values(kind, limits: str) -> list[str]:
 def generated():
     "Every option of every command with values that cannot be."
     for name, begin in START.items():
-        kind = app.cli.COMMANDS[name]
+        kind = cli.COMMANDS[name]
         hints = typing.get_type_hints(kind)
         limits_of = typing.get_type_hints(kind, include_extras=True)
         options = [
@@ -229,7 +229,7 @@ def said_by(args) -> str:
     "The one sentence on stderr of a command that is refused."
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()) as out:
-        code = app.cli.main(args)
+        code = cli.main(args)
     said = errors.getvalue().splitlines()
     assert (code, len(said), out.getvalue()) == (2, 1, ""), (args, code, said)
     assert said[0].startswith("vssl-nb: ") and len(said[0]) < 600, said
@@ -265,7 +265,7 @@ def test_a_correction_is_not_blocked(workshop, tmp_path, monkeypatch):
     monkeypatch.chdir(workshop)
     out = ["--out", str(tmp_path / "mine"), "--quiet", "--workers", "0", "--device", "cpu"]
     assert "stopped being a number" in said_by([*TRAIN, "--lr", "1e30", "--epochs", "4", *out])
-    assert app.cli.main([*TRAIN, *out]) == 0
+    assert cli.main([*TRAIN, *out]) == 0
     assert "holds a run already" in said_by([*TRAIN, *out])
 
 
@@ -397,11 +397,9 @@ def test_nothing_of_theirs_is_written_over(command, end, shelf):
         return  # has no --force
     assert "write over it with --force" in said_by([command, *ONTO[command], f"notes{end}"])
     assert contents(shelf) == before
-    app.cli.parse(command, [*ONTO[command], f"notes{end}", "--force"]).check_files(
-        Path(f"notes{end}")
-    )
+    cli.parse(command, [*ONTO[command], f"notes{end}", "--force"]).check_files(Path(f"notes{end}"))
     (shelf / f"empty{end}").touch()  # as mktemp makes it
-    app.cli.parse(command, [*ONTO[command], f"empty{end}"]).check_files(Path(f"empty{end}"))
+    cli.parse(command, [*ONTO[command], f"empty{end}"]).check_files(Path(f"empty{end}"))
 
 
 FILES = ["videos/manifest.csv", "a.mp4", "notes.csv", "run/recipe.json"]
@@ -477,10 +475,10 @@ def test_a_folder_of_an_encoder_is_written_over_and_another_is_not(shelf):
         assert contents(shelf) == before
     for name in ("shared", "one.safetensors", "one.tar", "one.pth"):
         for _ in range(2):
-            assert app.cli.main(["convert", "run", name]) == 0
+            assert cli.main(["convert", "run", name]) == 0
     for name in ("from tar", "from tar.safetensors", "again.tar"):
         for _ in range(2):
-            assert app.cli.main(["convert", "one.tar", name, "--view", "residual"]) == 0
+            assert cli.main(["convert", "one.tar", name, "--view", "residual"]) == 0
     before = contents(shelf)
     for name in ("run/encoder.safetensors", "run/last.pt"):
         assert "is a file of the run" in said_by(["convert", "one.tar", name, "--force"])
@@ -498,22 +496,22 @@ def own_files(place: Path):
     from vssl_nb.training.run_folder import write_json
 
     names, x = ["up/a.mp4", "up/b.mp4"], np.ones((2, 3), np.float32)
-    index = app.search.SearchIndex(
+    index = search.SearchIndex(
         place, place, {}, "run/encoder.safetensors", {n: (1, 1) for n in names}, {}, x, x.mean(0)
     )
-    asked = [app.search.Query("none.mp4", place / "none.mp4")]
+    asked = [search.Query("none.mp4", place / "none.mp4")]
     for end in (".csv", ".json", ".html"):
         yield (
             "search",
-            app.search.write_answers(
-                place / f"s{end}", index, asked, [[app.search.Hit("up/a.mp4", 1, 0.5)]]
+            search.write_answers(
+                place / f"s{end}", index, asked, [[search.Hit("up/a.mp4", 1, 0.5)]]
             ),
         )
     for end in (".csv", ".npz"):
-        yield "extract", app.search.write_video_features(place / f"e{end}", names, ["up", "up"], x)
+        yield "extract", search.write_video_features(place / f"e{end}", names, ["up", "up"], x)
     yield (
         "extract",
-        app.search.write_video_features(place / "thin.csv", names, ["up", "up"], x[:, :1]),
+        search.write_video_features(place / "thin.csv", names, ["up", "up"], x[:, :1]),
     )
     none = torch.zeros(1, dtype=torch.long)
     guess = classify.Predictions(torch.tensor([[0.5, 0.5]]), none, none, ["up", "on"])
@@ -533,7 +531,7 @@ def own_files(place: Path):
 def test_a_command_knows_its_own(shelf):
     "What it wrote before is replaced, by it alone."
     for command, path in own_files(shelf):
-        app.cli.parse(command, [*ONTO[command], str(path)]).check_files(path)
+        cli.parse(command, [*ONTO[command], str(path)]).check_files(path)
         for other in ONTO:
             if other == command or path.suffix not in output_suffixes(other):
                 continue
@@ -551,7 +549,7 @@ def test_a_manifest_beside_another_is_written_over_where_nothing_is_lost(shelf):
     "`flow --manifest`: a file that has more than the manifest and its flow stays."
     again = ["flow", "videos", "--method", "dis", "--codec", "small", "--manifest", "with_flow.csv"]
     for _ in range(2):
-        assert app.cli.main(again) == 0
+        assert cli.main(again) == 0
     path = shelf / "videos" / "with_flow.csv"
     made = path.read_text()
     lines = made.splitlines()
@@ -673,7 +671,7 @@ def test_options_may_stand_before_the_recipe(workshop, tmp_path, monkeypatch):
         "--device",
         "cpu",
     ]
-    assert app.cli.main(args) == 0
+    assert cli.main(args) == 0
     assert (
         json.loads((tmp_path / "run" / "recipe.json").read_text())["name"] == "infonce-toy-residual"
     )
@@ -695,10 +693,10 @@ def test_launch_variables_that_fit_to_nothing(monkeypatch, capsys):
     "Named at once by whatever is wrong, a rank without its machine, and one outside of its world."
     for name, value in (("RANK", "3"), ("WORLD_SIZE", "8")):
         monkeypatch.setenv(name, value)
-    assert "also needs RECIPE" in said_by(["pretrain"]) and app.cli.is_first()
+    assert "also needs RECIPE" in said_by(["pretrain"]) and cli.is_first()
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", "29400")
-    assert "also needs RECIPE" in said_by(["pretrain"]) and not app.cli.is_first()
+    assert "also needs RECIPE" in said_by(["pretrain"]) and not cli.is_first()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -972,7 +970,7 @@ from vssl_nb.app import cli
 
 counting = True
 try:
-    code = app.cli.main()
+    code = cli.main()
 finally:
     counting = False
     print(imports, flush=True)
@@ -1013,8 +1011,8 @@ def interrupted(args):
     try: os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt: warnings.warn('Unable to import Axes3D')
     raise ImportError('half of it')
-app.cli.run_command = interrupted
-sys.exit(app.cli.main())
+cli.run_command = interrupted
+sys.exit(cli.main())
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -1030,19 +1028,18 @@ def test_an_interrupted_command_leaves_the_warnings_of_its_caller_alone(monkeypa
     "A command that was called from Python: later warnings are shown."
     monkeypatch.setattr(cli, "run_command", lambda args: os.kill(os.getpid(), signal.SIGINT))
     before = [*warnings.filters]
-    assert app.cli.main([]) == 130 and warnings.filters == before
+    assert cli.main([]) == 130 and warnings.filters == before
 
 
 def test_a_terminal_that_is_closed_ends_a_command_unless_with_nohup(monkeypatch, capsys):
     monkeypatch.setattr(cli, "run_command", lambda args: os.kill(os.getpid(), signal.SIGHUP))
     monkeypatch.setattr(cli, "leave_terminal", lambda: None)
     assert (
-        app.cli.main([]) == 128 + signal.SIGHUP
-        and capsys.readouterr().err == "vssl-nb: interrupted\n"
+        cli.main([]) == 128 + signal.SIGHUP and capsys.readouterr().err == "vssl-nb: interrupted\n"
     )
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert app.cli.main([]) == 0
+        assert cli.main([]) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -1111,7 +1108,7 @@ def done(*args) -> str:
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        assert app.cli.main([str(a) for a in args]) == 0, err.getvalue()
+        assert cli.main([str(a) for a in args]) == 0, err.getvalue()
     return out.getvalue()
 
 
@@ -1134,7 +1131,7 @@ def test_a_run_is_measured_without_being_written(workshop, tmp_path, monkeypatch
     }
     assert "%" in done("predict", out, "a.mp4", "--device", "cpu") and done("report", out)
     # a table alone needs no other place
-    monkeypatch.setattr(app.cli.os, "access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr(cli.os, "access", lambda path, mode: mode != os.W_OK)
     may_write = "vssl_nb.app.commands.measurement.expect_writable"
     monkeypatch.setattr(may_write, lambda path, option="--out", folder=False: None)
     done("extract", "run", "--out", tmp_path / "f.npz", *CPU)
@@ -1211,7 +1208,7 @@ for args in asked:
     if not pid:
         os.dup2(out, 1); os.dup2(err, 2)
         os.setgroups([]); os.setresgid(*[nobody]*3); os.setresuid(*[nobody]*3)
-        try: code = app.cli.main(args)
+        try: code = cli.main(args)
         except BaseException as e: sys.excepthook(type(e), e, e.__traceback__); code = 1
         sys.stdout.flush(); sys.stderr.flush()
         os._exit(code)

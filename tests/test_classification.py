@@ -504,7 +504,7 @@ def call(*args, cwd):
         before = os.getcwd()
         os.chdir(cwd)
         try:
-            code = app.cli.main([str(a) for a in args])
+            code = cli.main([str(a) for a in args])
         finally:
             os.chdir(before)
     return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=err.getvalue())

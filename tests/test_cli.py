@@ -80,10 +80,10 @@ def test_the_first_words_come_after_a_second():
     program = """
 import sys, time
 from vssl_nb.app import cli
-app.cli.run_command = lambda args: time.sleep(float(args[1]))
+cli.run_command = lambda args: time.sleep(float(args[1]))
 for words in (['toy', '.2'], ['toy', '1.2', '--quiet'], ['toy', '1.2'], ['--help', '0']):
     sys.argv[1:] = words
-    app.cli.main()
+    cli.main()
     print(words[0], file=sys.stderr, flush=True)"""
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -97,16 +97,16 @@ for words in (['toy', '.2'], ['toy', '1.2', '--quiet'], ['toy', '1.2'], ['--help
 
 
 def test_every_command_and_every_method_is_listed(capsys):
-    assert app.cli.main([]) == 0
+    assert cli.main([]) == 0
     text = capsys.readouterr().out
-    assert all(f"\n  {name} " in text for name in app.cli.COMMANDS)
-    assert app.cli.main(["pretrain", "--help"]) == 0
+    assert all(f"\n  {name} " in text for name in cli.COMMANDS)
+    assert cli.main(["pretrain", "--help"]) == 0
     help = capsys.readouterr().out
     assert len(METHODS) >= 7 and ", ".join(METHODS) in " ".join(help.split())
     assert "defaults are those of infonce-toy-rgb" in help
-    for name in app.cli.COMMANDS:
-        assert app.cli.main([name, "--help"]) == 0
-        assert app.cli.COMMANDS[name].__doc__.split("\n")[0][:40] in " ".join(
+    for name in cli.COMMANDS:
+        assert cli.main([name, "--help"]) == 0
+        assert cli.COMMANDS[name].__doc__.split("\n")[0][:40] in " ".join(
             capsys.readouterr().out.split()
         )
 
@@ -123,12 +123,12 @@ def test_every_command_and_every_method_is_listed(capsys):
     ],
 )
 def test_a_recipe_is_found_among_the_options(words):
-    made = app.cli.parse("pretrain", words.split())
+    made = cli.parse("pretrain", words.split())
     assert made.recipe_name == made.recipe.name == "infonce-toy-rgb" and made.data == Path("x")
 
 
 def test_values_have_the_types_of_their_fields():
-    made = app.cli.parse(
+    made = cli.parse(
         "pretrain",
         "--data x coclr-toy-rgb-cycle1 --area .2 1 --epochs 3 --queue 64 "
         "--optimizer lars --no-cudnn-benchmark --init-from z --sampler y".split(),
@@ -138,7 +138,7 @@ def test_values_have_the_types_of_their_fields():
     assert not made.cudnn_benchmark
     assert made.weights() == {"encoder": Path("z"), "sampler": Path("y")}
     assert made.given == {"area", "epochs", "queue", "optimizer"}
-    made = app.cli.parse("predict", "run a.mp4 b.mp4 --top 2 -- --c.mp4".split())
+    made = cli.parse("predict", "run a.mp4 b.mp4 --top 2 -- --c.mp4".split())
     assert [*map(str, made.videos)] == ["a.mp4", "b.mp4", "--c.mp4"] and made.top == 2
     assert changes(["epochs=5", "views=(1, 2)", "a-b=true", "c=None", "d=x", "e=[1]"]) == dict(
         epochs=5, views=(1, 2), a_b=True, c=None, d="x", e=(1,)
@@ -177,7 +177,7 @@ def test_values_have_the_types_of_their_fields():
     ],
 )
 def test_what_cannot_be_understood(words, args, capsys):
-    assert app.cli.main(args.split()) == 2
+    assert cli.main(args.split()) == 2
     text = capsys.readouterr().err
     assert text.count("\n") == 1 and (words in text or "nowhere" in text), text
 
@@ -193,15 +193,15 @@ def test_what_somebody_else_has_arranged_stays():
 
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with app.cli.heed_signals():
+        with cli.heed_signals():
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
-    with app.cli.heed_signals():
+    with cli.heed_signals():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_range_is_checked_when_a_recipe_is_made():
     with pytest.raises(RecipeError, match="momentum=1.5 must be"):
-        app.cli.parse("pretrain", "infonce-toy-rgb --data x --momentum 1.5".split())
+        cli.parse("pretrain", "infonce-toy-rgb --data x --momentum 1.5".split())

@@ -201,7 +201,7 @@ def test_what_is_no_conflict_is_refused():
 def run(*args):
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        code = app.cli.main([*map(str, args), "--workers", "0", "--device", "cpu"])
+        code = cli.main([*map(str, args), "--workers", "0", "--device", "cpu"])
     return code, out.getvalue(), errors.getvalue()
 
 

@@ -35,7 +35,7 @@ def child(args, env, limit, said):
     os.environ.update(env)
     if limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    code = app.cli.main(["flow", *args])
+    code = cli.main(["flow", *args])
     for f in (sys.stdout, sys.stderr):
         f.flush()
     os._exit(code)

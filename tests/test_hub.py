@@ -328,7 +328,7 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
     data = manifest.read("toy").rows
 
     def run(*args):
-        assert app.cli.main([*args, "--workers", "0"]) == 0, capsys.readouterr().err
+        assert cli.main([*args, "--workers", "0"]) == 0, capsys.readouterr().err
 
     run("retrieve", "hf:vjepa2", "--data", "toy", "--set", "clips=1")
     rows = json.loads((place / "runs/hf-vjepa2/results.json").read_text())
@@ -394,7 +394,7 @@ def test_a_verdict(place, tmp_path, monkeypatch):
 
     def verdict(name, *more):
         assert (
-            app.cli.main(
+            cli.main(
                 [
                     "verdict",
                     name,
@@ -440,8 +440,7 @@ def test_a_verdict(place, tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["mine", "uncertainty", "finetune", "predict"])
 def test_what_takes_a_run(command, place, capsys):
     assert (
-        app.cli.main([command, f"timm:{place / 'timm-vit'}", *["x.mp4"] * (command == "predict")])
-        == 2
+        cli.main([command, f"timm:{place / 'timm-vit'}", *["x.mp4"] * (command == "predict")]) == 2
     )
     assert "is an encoder of another library, and no run; take it to" in capsys.readouterr().err
 
@@ -536,7 +535,7 @@ def test_what_is_refused(words, folder, change, place):
     ],
 )
 def test_a_wrong_length(name, length, words, place, capsys):
-    code = app.cli.main(
+    code = cli.main(
         [
             "retrieve",
             f"hf:{place / name}",

@@ -147,7 +147,7 @@ def test_both_views_of_one_network_mine(place):
 )
 def test_what_is_refused(place, words, says, capsys, monkeypatch):
     monkeypatch.chdir(place)
-    code = app.cli.main(
+    code = cli.main(
         [
             "pretrain",
             "iic-cpr-toy",

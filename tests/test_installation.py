@@ -100,7 +100,7 @@ COMMANDS = """
 import json
 from vssl_nb.app import cli
 for args in json.loads(sys.argv[1]):
-    code = app.cli.main(args)
+    code = cli.main(args)
     if code:
         sys.exit(f"{args} ended with {code}")
 """

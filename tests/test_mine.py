@@ -300,7 +300,7 @@ def test_a_run_of_iic_tells_its_mining_too(place):
 def test_what_is_refused(place, words, says, capsys, monkeypatch):
     monkeypatch.chdir(place)
     before = {p for p in place.rglob("*") if "features" not in p.parts}
-    code = app.cli.main(["mine", *words, "--device", "cpu", "--workers", "0"])
+    code = cli.main(["mine", *words, "--device", "cpu", "--workers", "0"])
     told = capsys.readouterr().err
     assert code == 2 and says in told, told
     assert told.splitlines()[-1].startswith("vssl-nb: ") and "Traceback" not in told

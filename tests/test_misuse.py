@@ -47,7 +47,7 @@ def refusal(place, monkeypatch):
     def sentence(args) -> str:
         errors, out = io.StringIO(), io.StringIO()
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(out):
-            code = app.cli.main(args)
+            code = cli.main(args)
         lines = errors.getvalue().splitlines()
         assert (code, len(lines), out.getvalue()) == (2, 1, ""), (args, code, lines)
         assert lines[0].startswith("vssl-nb: ") and len(lines[0]) < 700, lines
@@ -141,7 +141,7 @@ def test_what_cannot_be_called_without_arguments(name, refusal):
         protocols.protocol(name)
 
 
-TABLE = {command: [*generated(command)] for command in app.cli.COMMANDS}
+TABLE = {command: [*generated(command)] for command in cli.COMMANDS}
 
 
 def test_there_are_enough():
@@ -149,7 +149,7 @@ def test_there_are_enough():
     assert len({tuple(args) for _, args in every}) == len(every) >= 300, len(every)
 
 
-@pytest.mark.parametrize("command", app.cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_values_that_cannot_be(command, refusal):
     followed = []
     for words, args in TABLE[command]:
@@ -160,7 +160,7 @@ def test_values_that_cannot_be(command, refusal):
         at, name = args.index(words) + 1, words[2:].replace("-", "_")
         for value in advised_values(text)[-1:] if command == "pretrain" else advised_values(text):
             try:
-                app.cli.parse(command, [*args[1:at], *[value] * len(args[at:])])
+                cli.parse(command, [*args[1:at], *[value] * len(args[at:])])
             except ValueError as e:
                 # the value may not go together with another one; by itself it is taken
                 assert not str(e).startswith((f"{name}=", words)), (text, value, e)
@@ -173,11 +173,11 @@ def test_names_that_are_in_a_table():
     from vssl_nb.runs.finetuning import TRAININGS
 
     for name in [*TRAININGS, "my.parts:training"]:
-        assert app.cli.parse("finetune", ["run", "--preset", name]).preset == name
-        assert app.cli.parse("dry-run", ["byol-toy", "--finetune", name]).finetune == name
+        assert cli.parse("finetune", ["run", "--preset", name]).preset == name
+        assert cli.parse("dry-run", ["byol-toy", "--finetune", name]).finetune == name
     for name in [*protocols.PROTOCOLS, "my.parts:protocol"]:
-        assert app.cli.parse("retrieve", ["run", "--protocol", name]).protocol == name
-    kind = typing.get_type_hints(app.cli.COMMANDS["probe"])["preset"]
+        assert cli.parse("retrieve", ["run", "--protocol", name]).protocol == name
+    kind = typing.get_type_hints(cli.COMMANDS["probe"])["preset"]
     assert [*typing.get_args(kind)] == [*PROBES, *ATTENTIVE_PROBES]
 
 
@@ -186,7 +186,7 @@ def test_mistakes(words, args, refusal):
     assert words in refusal(args)
 
 
-@pytest.mark.parametrize("command", app.cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_an_empty_path_is_no_folder(command, refusal):
     "As a variable of the shell that was never set gives it; the current folder is a dot."
     begin = [command, *["infonce-toy-rgb"] * (command == "pretrain")]
@@ -202,11 +202,11 @@ def test_an_empty_path_is_no_folder(command, refusal):
 
 
 def test_a_dot_is_this_folder():
-    assert app.cli.parse("manifest", ["."]).folder == app.cli.parse("toy", ["."]).out == Path(".")
-    assert app.cli.parse("demo", ["--out", "."]).out == Path(".")
+    assert cli.parse("manifest", ["."]).folder == cli.parse("toy", ["."]).out == Path(".")
+    assert cli.parse("demo", ["--out", "."]).out == Path(".")
 
 
-@pytest.mark.parametrize("command", app.cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_a_number_out_of_range_is_named(command, refusal):
     begin = [command, *["infonce-toy-rgb"] * (command == "pretrain")]
     for name, kind, limits, _ in options_of(command):

@@ -70,20 +70,20 @@ def test_a_class_has_the_comments_of_its_bases():
 
 
 def test_every_option_has_a_text():
-    for name, kind in app.cli.COMMANDS.items():
+    for name, kind in cli.COMMANDS.items():
         for field, option in options_of(kind).items():
             assert option.help, f"{name} --{field}"
 
 
 @pytest.mark.parametrize("name, there", [("coclr-toy-rgb-cycle1", True), ("iic-toy", False)])
 def test_help_has_the_networks_of_the_recipe(name, there, capsys):
-    assert app.cli.main(["pretrain", name, "--help"]) == 0
+    assert cli.main(["pretrain", name, "--help"]) == 0
     assert ("--sampler" in capsys.readouterr().out) == there
 
 
 def test_a_network_of_another_method_is_no_option(capsys):
     args = "pretrain infonce-toy-rgb --data x --sampler runs/mine".split()
-    assert app.cli.main(args) == 2
+    assert cli.main(args) == 2
     assert "--sampler" in capsys.readouterr().err
 
 
@@ -120,7 +120,7 @@ def test_a_strangers_recipe_names_its_networks(tmp_path, monkeypatch, capsys):
     assert made.weights() == {"encoder": Path("runs/e"), "teacher": Path("runs/t")}
     assert made.given == set()
     assert parse("pretrain", words[:3]).weights() == {}
-    assert app.cli.main(["pretrain", *words[:1], "--help"]) == 0
+    assert cli.main(["pretrain", *words[:1], "--help"]) == 0
     assert "--teacher" in capsys.readouterr().out
 
 

@@ -57,7 +57,7 @@ def test_only_own_videos_chooses_its_precision(data, tmp_path, monkeypatch, reci
     monkeypatch.setattr(own, "learn_own_videos", keep)
     monkeypatch.setattr("vssl_nb.runs.pretraining.pretrain", keep)
     words = ["pretrain", recipe, "--data", str(data.path), "--out", str(tmp_path / "run"), *options]
-    assert not app.cli.main(words)
+    assert not cli.main(words)
     assert made == [dtype]
 
 
@@ -71,7 +71,7 @@ def test_own_videos_go_on_in_the_precision_that_they_began_with(data, tmp_path, 
         find("own-videos"), backbone="tiny", size=32, stride=1, batch=8, queue=0, epochs=1
     )
     pretrain(recipe, data.path, tmp_path / "run", machine=QUIET, max_steps=1)
-    assert not app.cli.main(
+    assert not cli.main(
         [
             "pretrain",
             "own-videos",
@@ -300,7 +300,7 @@ def test_a_verdict_that_cannot_be_measured_says_so_and_what_to_do(trained):
         )
     (place / "away").symlink_to(place / "videos")
     command = shlex.split(verdict.advice[0].split("vssl-nb ")[1])
-    assert app.cli.main([*command, "--device", "cpu"]) == 0
+    assert cli.main([*command, "--device", "cpu"]) == 0
     assert "Of 5 videos, cut, recoloured" in (place / "run" / "verdict.txt").read_text()
 
 

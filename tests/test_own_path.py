@@ -34,7 +34,7 @@ def call(*args) -> tuple[int, str, str]:
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        code = app.cli.main([str(a) for a in args])
+        code = cli.main([str(a) for a in args])
     return code, out.getvalue(), err.getvalue()
 
 
@@ -357,6 +357,6 @@ def test_processes_of_torchrun_do_not_fit_one_by_one(tmp_path, capsys, monkeypat
         monkeypatch.setenv(name, str(value))
     (tmp_path / "videos").mkdir()
     where = ["--data", str(tmp_path / "videos"), "--out", str(tmp_path / "r")]
-    assert app.cli.main(["pretrain", "own-videos", *where]) == 2
+    assert cli.main(["pretrain", "own-videos", *where]) == 2
     assert "own-videos: start it without torchrun" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()

@@ -1121,7 +1121,7 @@ def test_a_folder_that_is_opened_gets_a_manifest(films, tmp_path, capsys):
 def run(command, capsys):
     "The output of a command, given as a line: what it printed, and what it told on stderr."
     capsys.readouterr()
-    assert app.cli.main(shlex.split(command)[1:]) == 0, capsys.readouterr()
+    assert cli.main(shlex.split(command)[1:]) == 0, capsys.readouterr()
     return capsys.readouterr()
 
 
@@ -1159,7 +1159,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_left_out(films, monkeypatch,
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", forbids)
-    for look in (manifest.find_videos, app.search.video_files):
+    for look in (manifest.find_videos, search.video_files):
         capsys.readouterr()
         assert len(look(films)) == 6
         assert (
@@ -1233,7 +1233,7 @@ def test_gif_and_animated_webp_are_videos(tmp_path):
         "B.WEBP": ("ok", 6, 32, 24),
         "one.gif": ("is a picture, not a video", 0, 0, 0),
     }
-    assert [*app.search.video_files(tmp_path)] == [r.video for r in done.rows]
+    assert [*search.video_files(tmp_path)] == [r.video for r in done.rows]
     for name in ("a.gif", "B.WEBP"):
         assert (decode(tmp_path / name).numpy() == frames).all(), name
         some = decode(tmp_path / name, [4, 0, 0, 5], probe(tmp_path / name))

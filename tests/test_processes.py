@@ -486,7 +486,7 @@ def told(place):
     with contextlib.chdir(place):
         for name, (_, args, _) in MISTAKES.items():
             with contextlib.redirect_stderr(io.StringIO()) as said:
-                code = app.cli.main(args)
+                code = cli.main(args)
             answers[name] = code, said.getvalue()
     assert snapshot(place) == before, "a mistake left something behind or changed something"
     return answers

@@ -187,7 +187,7 @@ def test_command_line(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
 
     def call(*args):
-        return app.cli.main(["finetune", *args, "--device", "cpu"]), capsys.readouterr().err
+        return cli.main(["finetune", *args, "--device", "cpu"]), capsys.readouterr().err
 
     code, errors = call(
         "provico-toy",

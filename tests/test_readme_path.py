@@ -104,7 +104,7 @@ def run(args: list[str], code=0) -> tuple[str, str]:
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        got = app.cli.main(args)
+        got = cli.main(args)
     assert got == code, (args, got, out.getvalue(), err.getvalue())
     return out.getvalue(), err.getvalue()
 

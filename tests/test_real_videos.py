@@ -625,7 +625,7 @@ def test_cut_files_are_named(tmp_path, caplog):
         data = file.read_bytes()
         (tmp_path / f"whole{i}.avi").write_bytes(data)
         (tmp_path / f"cut{i}.avi").write_bytes(data[: len(data) // 2])
-    assert app.cli.main(["manifest", str(tmp_path)]) == 0
+    assert cli.main(["manifest", str(tmp_path)]) == 0
     told = [m for m in caplog.messages if "damaged, used as far as it goes" in m]
     for i in range(len(whole)):
         assert any(f"cut{i}.avi holds " in line for line in told), told

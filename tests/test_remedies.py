@@ -53,7 +53,7 @@ def call(args):
     "Exit code, and what was printed on stdout and stderr."
     errors, out = io.StringIO(), io.StringIO()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(out):
-        code = app.cli.main(args)
+        code = cli.main(args)
     return code, out.getvalue(), errors.getvalue()
 
 

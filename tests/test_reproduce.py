@@ -58,7 +58,7 @@ def here(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
 
     def run(*args):
-        code = app.cli.main(["reproduce", *args])
+        code = cli.main(["reproduce", *args])
         return code or 0, *capsys.readouterr()
 
     return run

@@ -85,17 +85,17 @@ def names(place):
 
 def test_cosines_from_the_middle_by_hand():
     x = np.array([[4, 1], [5, 2], [6, -3]], np.float32)
-    sim = app.search.centred_cosines(np.array([[4.0, 2.0]]), x, x.mean(0, dtype=float))[0]
+    sim = search.centred_cosines(np.array([[4.0, 2.0]]), x, x.mean(0, dtype=float))[0]
     assert np.allclose(sim, [0.949, 0.894, -0.990], atol=1e-3)
-    assert app.search.nearest(sim, 2).tolist() == [0, 1]
-    assert app.search.nearest(sim, 5).tolist() == [0, 1, 2]
+    assert search.nearest(sim, 2).tolist() == [0, 1]
+    assert search.nearest(sim, 5).tolist() == [0, 1, 2]
     # earlier first
-    assert app.search.nearest(np.array([0.5, 0.7, 0.5, 0.5], np.float32), 3).tolist() == [1, 0, 2]
-    middle = app.search.centred_cosines(np.ones((1, 3)), np.ones((2, 3)), np.ones(3))
+    assert search.nearest(np.array([0.5, 0.7, 0.5, 0.5], np.float32), 3).tolist() == [1, 0, 2]
+    middle = search.centred_cosines(np.ones((1, 3)), np.ones((2, 3)), np.ones(3))
     assert (middle == 0).all()  # a feature that is the mean is like none
 
 
-@pytest.mark.parametrize("n, d", [(50, 7), (app.search.BLOCK + 40, 16)])
+@pytest.mark.parametrize("n, d", [(50, 7), (search.BLOCK + 40, 16)])
 def test_neighbours_are_those_of_scikit_learn_and_of_the_evaluation(n, d):
     from sklearn.neighbors import NearestNeighbors
 
@@ -107,19 +107,19 @@ def test_neighbours_are_those_of_scikit_learn_and_of_the_evaluation(n, d):
     mean = x.mean(0, dtype=float)
     oracle = NearestNeighbors(n_neighbors=9, metric="cosine", algorithm="brute").fit(x - mean)
     distance, where = oracle.kneighbors(q - mean)
-    sim = app.search.centred_cosines(q, x, mean)
-    assert (np.stack([app.search.nearest(s, 9) for s in sim]) == where).all()
+    sim = search.centred_cosines(q, x, mean)
+    assert (np.stack([search.nearest(s, 9) for s in sim]) == where).all()
     assert np.allclose(np.sort(sim, 1)[:, :-10:-1], 1 - distance, atol=1e-5)
     ours = retrieval.nearest_neighbours(torch.tensor(q - mean), torch.tensor(x - mean), 9)[0]
     assert (ours.numpy() == where).all()
 
 
 def test_of_equals_the_earlier_comes_first_across_blocks():
-    n = app.search.BLOCK + 30
+    n = search.BLOCK + 30
     # a collapsed encoder, but for three videos
     flat = np.ones((n, 3), np.float32) * [1, 2, 3] + np.eye(n, 3)
-    sim = app.search.centred_cosines(flat[-1:], flat, np.zeros(3))[0]
-    assert app.search.nearest(sim, 5).tolist() == [3, 4, 5, 6, 7] and len(set(sim[3:])) == 1
+    sim = search.centred_cosines(flat[-1:], flat, np.zeros(3))[0]
+    assert search.nearest(sim, 5).tolist() == [3, 4, 5, 6, 7] and len(set(sim[3:])) == 1
 
 
 def test_copies_are_one_answer(tmp_path):
@@ -131,15 +131,15 @@ def test_copies_are_one_answer(tmp_path):
     x = np.array(
         [[{"a": 0.0, "b": 0.2, "c": 0.4, "d": 1.0, "e": 2.0}[n[0]], 1.0] for n in names], np.float32
     )
-    index = app.search.SearchIndex(
+    index = search.SearchIndex(
         tmp_path, tmp_path, {}, "", dict.fromkeys(names, (9, 0)), {}, x, np.zeros(2)
     )
 
     def ask(name, k):
-        query = app.search.Query("film", tmp_path / name, None, name)
-        (hits,) = app.search.find_nearest(index, [query], x[names.index("a")][None], k)
+        query = search.Query("film", tmp_path / name, None, name)
+        (hits,) = search.find_nearest(index, [query], x[names.index("a")][None], k)
         assert [h.rank for h in hits] == sorted(h.rank for h in hits)
-        lines = app.search.as_text([query], [hits]).splitlines()[1:]
+        lines = search.as_text([query], [hits]).splitlines()[1:]
         return {r: [h.video for h in hits if h.rank == r] for r in {h.rank for h in hits}}, lines
 
     c = [f"c{i}" for i in range(40)]
@@ -159,14 +159,14 @@ def test_copies_are_one_answer(tmp_path):
 
 def opened(place, **more):
     "The index of a place, and its encoder."
-    folder, encoder, clips = app.search.choose_index(place / "my videos")
-    return app.search.open_index(folder, place / "my videos"), encoder
+    folder, encoder, clips = search.choose_index(place / "my videos")
+    return search.open_index(folder, place / "my videos"), encoder
 
 
 def ask(index, encoder, *texts):
     "Queries and their features."
-    queries = [app.search.parse_query(str(t), index.root, index.videos) for t in texts]
-    return queries, app.search.query_features(index, queries, encoder, device="cpu")
+    queries = [search.parse_query(str(t), index.root, index.videos) for t in texts]
+    return queries, search.query_features(index, queries, encoder, device="cpu")
 
 
 def test_a_span_is_a_file_of_these_frames(own, monkeypatch):
@@ -178,7 +178,7 @@ def test_a_span_is_a_file_of_these_frames(own, monkeypatch):
     )
     texts = [f"{index.root / name}@{4 / probed.fps}-{12 / probed.fps}", own / "part.mkv"]
     queries, x = ask(index, encoder, *texts)
-    assert app.search.span_frames(queries[0], probed.frames, probed.fps) == (4, 8)
+    assert search.span_frames(queries[0], probed.frames, probed.fps) == (4, 8)
     assert np.allclose(x[0], x[1], atol=1e-2)
     assert abs(x[0] - index.x[4]).max() > 1e-2  # and not those of the whole video
 
@@ -189,13 +189,13 @@ def test_a_span_is_a_file_of_these_frames(own, monkeypatch):
     assert (ask(index, encoder, name, name)[1] == index.x[4]).all()
     with pytest.raises(AssertionError, match="known"):
         ask(index, encoder, name, texts[0])
-    hits = app.search.find_nearest(index, queries, x, 99)
+    hits = search.find_nearest(index, queries, x, 99)
     assert queries[0].name == name and name not in [h.video for h in hits[0]] and len(hits[1]) == 64
 
 
 def test_what_was_encoded_before_an_interruption_is_not_encoded_again(own, monkeypatch):
     index, encoder = opened(own)
-    real, again = app.search._features, []
+    real, again = search._features, []
 
     def stops(*args):
         for n, made in enumerate(real(*args)):
@@ -209,55 +209,55 @@ def test_what_was_encoded_before_an_interruption_is_not_encoded_again(own, monke
             yield made
 
     def update(clips=2):
-        return app.search.update_index(
+        return search.update_index(
             own / "i", index.root, encoder, clips, device="cpu", workers=0, progress=False
         )
 
     monkeypatch.setattr(search, "_features", stops)
     with pytest.raises(KeyboardInterrupt):
         update()
-    assert len(app.search.open_index(own / "i", index.root)) == 5
+    assert len(search.open_index(own / "i", index.root)) == 5
     monkeypatch.setattr(search, "_features", counts)
     made, numbers = update()
     assert numbers == (59, 0) and len(again) == 59
     assert [*made.videos] == [*index.videos] and np.allclose(made.x, index.x, atol=1e-6)
     assert np.allclose(made.mean, index.mean) and update()[1] == (0, 0)
-    with pytest.raises(app.search.SearchError, match=r"another clips \(2, not 3\)"):
+    with pytest.raises(search.SearchError, match=r"another clips \(2, not 3\)"):
         update(3)
     (own / "other").mkdir()
     shutil.copy(index.root / names(own)[0], own / "other" / "z.mp4")
-    with pytest.raises(app.search.SearchError, match="index of other videos"):
-        app.search.update_index(own / "i", own / "other", encoder, 2)
+    with pytest.raises(search.SearchError, match="index of other videos"):
+        search.update_index(own / "i", own / "other", encoder, 2)
     (own / "other" / "z.mp4").write_bytes(b"x")
     with pytest.raises(
-        app.search.SearchError, match="not one of its 1 videos can be read; the first is z.mp4"
+        search.SearchError, match="not one of its 1 videos can be read; the first is z.mp4"
     ):
-        app.search.update_index(own / "j", own / "other", encoder, 2, progress=False)
+        search.update_index(own / "j", own / "other", encoder, 2, progress=False)
     assert not (own / "j" / "index.json").exists()
     (own / "i" / "index.json").write_text('{"key": ')
-    with pytest.raises(app.search.SearchError, match="is not a whole index"):
-        app.search.open_index(own / "i", index.root)
+    with pytest.raises(search.SearchError, match="is not a whole index"):
+        search.open_index(own / "i", index.root)
     (own / "i" / "index.json").unlink()  # as the message has it
-    assert len(app.search.update_index(own / "i", index.root, encoder, 2)[0]) == len(index)
+    assert len(search.update_index(own / "i", index.root, encoder, 2)[0]) == len(index)
 
 
 def test_queries_and_folders_that_cannot_be_used(place):
     index, encoder = opened(place)
 
     def refused(text):
-        with pytest.raises(app.search.SearchError) as e:
-            app.search.parse_query(text, index.root, index.videos)
+        with pytest.raises(search.SearchError) as e:
+            search.parse_query(text, index.root, index.videos)
         return str(e.value)
 
     for span in ("5", "3-", "a-b", "-1-2", "2-1", "2-2"):
         assert "is no span" in refused(f"{names(place)[0]}@{span}")
     assert "there is no such file" in refused("nothing.mp4@1-2")
     assert "is a folder" in refused(str(Path(names(place)[0]).parent))
-    with pytest.raises(app.search.SearchError, match="is a file; name the folder"):
-        app.search.video_files(place / "e.safetensors")
-    with pytest.raises(app.search.SearchError, match="without an encoder.safetensors"):
-        app.search.describe_encoder(index.root)
-    assert [*app.search.video_files(index.root)] == names(place)
+    with pytest.raises(search.SearchError, match="is a file; name the folder"):
+        search.video_files(place / "e.safetensors")
+    with pytest.raises(search.SearchError, match="without an encoder.safetensors"):
+        search.describe_encoder(index.root)
+    assert [*search.video_files(index.root)] == names(place)
 
 
 # whole commands
@@ -398,7 +398,7 @@ def test_killed_while_indexing(own):
         "import sys, time; from vssl_nb.app import cli; from vssl_nb.measure import features\n"
         "features.SAVE_SECONDS = .1; real = features.mean_of_clips\n"
         "def mean(*a): time.sleep(.2); return real(*a)\n"
-        "features.mean_of_clips = mean; sys.exit(app.cli.main(sys.argv[1:]))\n"
+        "features.mean_of_clips = mean; sys.exit(cli.main(sys.argv[1:]))\n"
     )
     how = [
         "search",
@@ -549,7 +549,7 @@ def test_benchmark(tmp_path):
             "out.json",
         ],
         tmp_path,
-        script=ROOT / "benchmarks" / "app.search.py",
+        script=ROOT / "benchmarks" / "search.py",
     )
     assert done.returncode == 0, done.stderr
     [r] = json.loads((tmp_path / "out.json").read_text())["rows"]

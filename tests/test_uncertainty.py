@@ -36,9 +36,9 @@ def place(tmp_path_factory):
     before = os.getcwd()
     os.chdir(there)
     try:
-        assert app.cli.main(["toy", "videos", "--size", "tiny"]) == 0
+        assert cli.main(["toy", "videos", "--size", "tiny"]) == 0
         assert (
-            app.cli.main(
+            cli.main(
                 [
                     "pretrain",
                     "infonce-toy-residual",
@@ -84,7 +84,7 @@ def here(place, monkeypatch):
 
 
 def call(capsys, *args, code=0):
-    found = app.cli.main([str(a) for a in args])
+    found = cli.main([str(a) for a in args])
     said = capsys.readouterr()
     assert found == code, said.err
     return said

@@ -166,7 +166,7 @@ def begin(cli, args, cwd, env, out, err, script):
             runpy.run_path(script, run_name="__main__")
             code = 0
         else:
-            code = app.cli.main()
+            code = cli.main()
     except SystemExit as e:
         code = e.code
     except BaseException:

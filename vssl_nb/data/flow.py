@@ -89,7 +89,6 @@ def _opencv_flow(
 
     DIS refuses pictures below 12 px, so the edge of small ones is repeated to 16 px.
     """
-    cv2: Any = require("cv2", "flow")  # whose stubs lack both solvers
 
     def compute(a: Tensor, b: Tensor) -> Tensor:
         h, w = a.shape[1:]

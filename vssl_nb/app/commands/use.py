@@ -45,23 +45,23 @@ class Search(ReadingOptions, WritingOptions):
             "device": self.device,
             "workers": self.workers,
         }
-        folder, encoder, clips = app.search.choose_index(
+        folder, encoder, clips = search.choose_index(
             self.data, self.encoder, self.index, self.clips
         )
-        index, (encoded, gone) = app.search.update_index(
+        index, (encoded, gone) = search.update_index(
             folder, self.data, encoder, clips, new=self.update, **options
         )
         if encoded or gone:
             print(f"{index}; {encoded} encoded, {gone} gone", file=sys.stderr)
-        queries = [app.search.parse_query(q, self.data, index.videos) for q in self.queries]
+        queries = [search.parse_query(q, self.data, index.videos) for q in self.queries]
         if not queries:
             print(index, folder, sep="\n")
             return
-        features = app.search.query_features(index, queries, encoder, **options)
-        hits = app.search.find_nearest(index, queries, features, self.k)
-        print(app.search.as_text(queries, hits))
+        features = search.query_features(index, queries, encoder, **options)
+        hits = search.find_nearest(index, queries, features, self.k)
+        print(search.as_text(queries, hits))
         for path in self.out:
-            print(app.search.write_answers(path, index, queries, hits))
+            print(search.write_answers(path, index, queries, hits))
 
 
 class Predict(ReadingOptions, WritingOptions):
