@@ -16,7 +16,7 @@ from .pixels import check_titles, framed, frames_of, joined, rgb, scaled, text_f
 
 # colours of the palette, slack; the finest first
 LEVELS = ((64, 4), (48, 10), (32, 18), (24, 26))
-WHITE = (255, 255, 255)
+BACKGROUND = (255, 255, 255)
 
 
 def _palette(
@@ -206,7 +206,7 @@ def clips(
         _block(x, title, side, stills, border) for x, title, border in zip(frames, titles, borders)
     ]
     rows = [joined(blocks[i : i + columns], 2, 8) for i in range(0, len(blocks), columns)]
-    exact = [WHITE, *map(rgb, colours or [])]
+    exact = [BACKGROUND, *map(rgb, colours or [])]
     return Loop(joined(rows, 1, 8), fps, exact, max_bytes)
 
 
@@ -279,12 +279,12 @@ def wall(
             mark = None if marks is None else marks[i][j]
             tiles.append(shared.tile(clip, name, GREEN if name == label else RED, mark))
         answers = [joined(x, 2, 4) for x in (tiles[:gap_after], tiles[gap_after:]) if x]
-        parts = [shared.tile(query, label, WHITE, None if marks is None else ""), *answers]
+        parts = [shared.tile(query, label, BACKGROUND, None if marks is None else ""), *answers]
         rows.append(joined(parts, 2, 20))
         words = [*heads]
         if i == 0 and words:
             rows.insert(0, _head(words, parts))
-    exact = [GREEN, RED, WHITE, *{rgb(colour) for colour in colours.values()}]
+    exact = [GREEN, RED, BACKGROUND, *{rgb(colour) for colour in colours.values()}]
     return Loop(joined(rows, 1, 6), exact=exact, max_bytes=max_bytes)
 
 
