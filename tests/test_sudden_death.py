@@ -287,7 +287,9 @@ def torchrun(n, *more, cwd, before=""):
 def together(*more, cwd):
     """Two processes without a launcher's own imports: their exit codes, stdout and stderr.
 
-    When one has failed, the other is ended, as torchrun does; but the first, which speaks, ends by itself."""
+    When one has failed, the other is ended, as torchrun does; but the first, which speaks, ends by
+    itself.
+    """
     both = warm.launch(2, [*PRETRAIN, "--workers", "1", *more], cwd)
     while any(p.poll() is None for p in both) and not any(p.poll() for p in both):
         time.sleep(0.01)
