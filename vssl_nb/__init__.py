@@ -35,7 +35,7 @@ def __dir__():
 
 
 def main() -> int:  # exit code
-    "`vssl-nb …`, see `cli.main`; Ctrl-C while Python reads its modules ends it as later."
+    "`vssl-nb …`, see `app.cli.main`; Ctrl-C while Python reads its modules ends it as later."
     import os
     import signal
 

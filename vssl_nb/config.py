@@ -14,7 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replac
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from .training.fields import (
+from .fields import (
     Count,
     Index,
     NonNegative,
@@ -26,7 +26,7 @@ from .training.fields import (
     Share,
     checked,
 )
-from .training.names import PluginError, did_you_mean, full_name, resolve
+from .names import PluginError, did_you_mean, full_name, resolve
 
 
 def read_lines(

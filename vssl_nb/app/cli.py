@@ -28,10 +28,10 @@ from ..names import did_you_mean
 from ..paths import PathError
 from ..terminal import leave_terminal
 from ..packages import refuse_shadowed_packages
-from ..commands import COMMANDS
-from ..launch import is_first
-from ..options import Mistake
-from ..parsing import help_text, parse
+from .commands import COMMANDS
+from .launch import is_first
+from .options import Mistake
+from .parsing import help_text, parse
 
 
 def main(

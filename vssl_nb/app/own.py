@@ -26,8 +26,8 @@ from ..runs.experiment import resolve
 from ..runs.pretraining import earlier_run, pretrain
 from ..training.run_folder import read_json
 from ..training.machine import Machine
-from ..runs.label_free import STILL_PIXELS, moving_share
-from ..runs.verdict import Verdict, give_verdict
+from .label_free import STILL_PIXELS, moving_share
+from .verdict import Verdict, give_verdict
 
 # -- what the videos of a folder are like
 
