@@ -227,7 +227,7 @@ def test_frames_from_a_keyframe_on():
 def test_features(tmp_path):
     "Ours and the baseline give the same features, in rounds of their own."
     options = "--cases small --count 3 --rounds 1 --out out.json --set"
-    small = json.dumps({"length": 4, "size": 32})
+    small = json.dumps({"length": 8, "size": 32})
     done = script("features", f"{options} {shlex.quote(small)}", tmp_path)
     out = written(done, tmp_path / "out.json")
     rows = {r["way"]: r for r in out["rows"]}
