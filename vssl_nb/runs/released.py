@@ -20,7 +20,8 @@ from ..methods.supervised import Classifier
 from ..nets.backbones import BACKBONES, in_memory
 from ..nets.heads import make_head
 from ..training.checkpoints import CheckpointError
-from ..training.loop import TrainError, TrainingState
+from ..training.loop import TrainError, TrainingState, batch_order
+from .experiment import Experiment
 from .released_names import (
     ALONE,
     BANKS,
@@ -590,14 +591,13 @@ def recipe_within(
 def continued_state(
     r: Released,
     run: TrainingState,  # as it begins
-    recipe: Recipe,
-    per_epoch: int,  # optimizer steps of the recipe
+    experiment: Experiment,  # that goes on with the file
 ) -> dict[str, Any]:  # for `TrainingState.load`
     """Where the training of a file stands, in our names.
 
     `CheckpointError`; TrainError for another recipe.
     """
-    _refuse_other_recipe(r, recipe)
+    _refuse_other_recipe(r, to_dict(experiment.recipe))
     state = method_state(r)
     # whose rows a bank of theirs has is unknown: it begins anew
     if not r.run:
@@ -615,13 +615,15 @@ def continued_state(
     return {
         "method": run.method.state_dict() | state,
         "opt": optimizer,
-        "step": _step_of(r, recipe, per_epoch),
+        "step": _step_of(r, experiment),
     }
 
 
-def _refuse_other_recipe(r: Released, recipe: Recipe) -> None:
+def _refuse_other_recipe(
+    r: Released,
+    data: Mapping[str, Any],  # of the recipe, as `to_dict` gives it
+) -> None:
     "TrainError where a recipe cannot go on with a file."
-    data = to_dict(recipe)
     # CPR is CoCLR but for the miner
     method = "classifier" if r.classifier else r.method.replace("cpr", "coclr")
     queue = r.queues["queue"].shape[1] if "queue" in r.queues else None
@@ -640,12 +642,11 @@ def _refuse_other_recipe(r: Released, recipe: Recipe) -> None:
 
 def _step_of(
     r: Released,
-    recipe: Recipe,
-    per_epoch: int,  # optimizer steps of the recipe
+    experiment: Experiment,
 ) -> int:
-    "How many optimizer steps of a recipe a file stands for."
+    "How many optimizer steps of a training a file stands for."
     try:
-        same = bool(r.run) and not difference(recipe_within(r), recipe)
+        same = bool(r.run) and not difference(recipe_within(r), experiment.recipe)
     except RecipeError:
         same = False  # damaged, or foreign: another one was named instead
     if same:
@@ -657,7 +658,7 @@ def _step_of(
         return 0
     # epochs count from 0, IIC's from 1
     epochs = r.epoch if r.method == "iic" else r.epoch + 1
-    return epochs * per_epoch
+    return epochs * batch_order(experiment.batches).per_epoch
 
 
 def released_weights(
