@@ -28,7 +28,7 @@ from ..progress import progress_bar
 from ..runs.cotraining import column, cotrain, cotraining_phases, curve, run_state
 from ..runs.evaluation import baselines, measure_probe, open_trained, retrieve, retrieve_two_streams
 from ..runs.finetuning import TRAININGS, finetune
-from ..app.own import seconds_per_step
+from ..runs.budget import seconds_per_step
 from ..runs.experiment import resolve
 from ..runs.pretraining import pretrain
 from ..config import override_known, read_fields, read_lines
