@@ -41,7 +41,7 @@ from ..paths import (
     path_missing,
     read_card,
 )
-from ..names import of_hub, resolve
+from ..names import of_hub, look_up
 from ..paths import refuse_strangers
 from ..fields import Count, Index, NonNegative, Positive, Seed, Share, interval, out_of_range
 from ..config import read_lines
@@ -1590,7 +1590,7 @@ def parse(
             raise Mistake(f"--device {values['device']}: is not one of auto, cpu, cuda, cuda:1")
         for n, (part, table) in NAMED.items():  # one's own is imported later
             if ":" not in (name := values.get(n) or ":") and command != "probe":
-                resolve(
+                look_up(
                     name.removesuffix("_held_out"), {r["name"]: r for r in read_lines(table)}, part
                 )
         if "" in words:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..arguments import check_chosen, one_of, positive
 from ..device import send_to
-from ..names import resolve
+from ..names import look_up
 
 # %% ../../nbs/library/augmentation.ipynb #9cb5d548
 CROP_RULES, ATTEMPTS = ("torchvision", "released"), 10
@@ -537,7 +537,7 @@ def find_augmentation(
 
     PluginError where there is none, ValueError where it lacks a function.
     """
-    augmentation = resolve(name, AUGMENTATIONS, "an augmentation")
+    augmentation = look_up(name, AUGMENTATIONS, "an augmentation")
     for part in ("draw", "apply"):
         if not callable(getattr(augmentation, part, None)):
             raise ValueError(

@@ -11,7 +11,7 @@ from ..data.augmentation import JITTER, draw
 from ..data.sampling import even_clips, random_clips, sliding_clips, windows
 from ..arguments import one_of, positive
 from ..data.manifest import Manifest
-from ..names import did_you_mean, error_in_words, resolve
+from ..names import did_you_mean, error_in_words, look_up
 from ..config import read_fields, read_lines
 from ..training.machine import DTYPES
 
@@ -172,7 +172,7 @@ def protocol(
             raise ValueError(f"{f!r} is not a field of a protocol; {did_you_mean(f, known)}")
     if isinstance(name, Protocol):
         return replace(name, **fields)
-    p = resolve(name, PROTOCOLS, "a protocol")
+    p = look_up(name, PROTOCOLS, "a protocol")
     if not isinstance(p, Protocol) and callable(p):
         try:
             p = p()

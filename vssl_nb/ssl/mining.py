@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..distributed import gather
-from ..names import resolve
+from ..names import look_up
 from ..arguments import one_of
 
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
@@ -219,7 +219,7 @@ def make_miner(
     if len(named) != len(options):
         raise ValueError(f"miner_options={options!r}: write each as name=value, such as view=flow")
     try:
-        miner = resolve(name, MINERS, "a miner")(k=k, **{o: _number(v) for o, v in named.items()})
+        miner = look_up(name, MINERS, "a miner")(k=k, **{o: _number(v) for o, v in named.items()})
     except TypeError as e:
         raise ValueError(
             f"miner {name!r} does not take these options ({e}); it is called "
