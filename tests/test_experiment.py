@@ -92,10 +92,10 @@ def test_what_does_not_fit_is_refused(manifest):
 # -- schedules
 
 
-def factors(epochs, **changes):
+def factors(at, **changes):
     "Field of the optimizer -> its factors at these epochs."
     schedules = resolve(override(find("infonce-toy-rgb"), **changes)).schedules
-    return {field: [schedule(epoch) for epoch in epochs] for field, schedule in schedules.items()}
+    return {field: [schedule(epoch) for epoch in at] for field, schedule in schedules.items()}
 
 
 def test_a_cosine_ends_at_its_floor():

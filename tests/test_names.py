@@ -16,7 +16,7 @@ from vssl_nb.paths import (
     path_missing,
 )
 from vssl_nb.files import write_remedy
-from vssl_nb.names import PluginError, did_you_mean, error_in_words, full_name, load_object, resolve
+from vssl_nb.names import PluginError, did_you_mean, error_in_words, full_name, load_object, look_up
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def test_errors_in_words():
 
 
 def test_ours_or_ones_own():
-    assert resolve("rgb", {"rgb": 1}, "a view") == 1
-    assert resolve("math:pi", {"rgb": 1}, "a view") == 3.141592653589793
+    assert look_up("rgb", {"rgb": 1}, "a view") == 1
+    assert look_up("math:pi", {"rgb": 1}, "a view") == 3.141592653589793
     assert "there is no view 'rbg'; did you mean 'rgb'?" in refused(
-        resolve, "rbg", {"rgb": 1}, "a view"
+        look_up, "rbg", {"rgb": 1}, "a view"
     )
 
 

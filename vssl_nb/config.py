@@ -26,7 +26,7 @@ from .fields import (
     Share,
     checked,
 )
-from .names import PluginError, did_you_mean, full_name, resolve
+from .names import PluginError, did_you_mean, full_name, look_up
 
 
 def read_lines(
@@ -356,9 +356,9 @@ def _known(
     known: Mapping[str, Any],
     kind: str,  # 'a method', for messages
 ) -> Any:
-    "As `names.resolve`, with a RecipeError."
+    "As `names.look_up`, with a RecipeError."
     try:
-        return resolve(name, known, kind)
+        return look_up(name, known, kind)
     except PluginError as e:
         raise RecipeError(str(e)) from None
 

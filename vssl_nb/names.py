@@ -138,7 +138,7 @@ def of_hub(
     return str(name).startswith(HUBS)
 
 
-def resolve(
+def look_up(
     name: str,  # a key of `known`, or 'package.module:name'
     known: Mapping[str, Any],  # the parts of this library by their short names
     kind: str,  # what it has to be, for messages: 'a view'

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from ..config import Recipe, read_lines
 from ..fields import interval, out_of_range
 from ..methods.recipes import METHODS, RECIPES, find, override
-from ..names import did_you_mean, resolve
+from ..names import did_you_mean, look_up
 from .commands import COMMANDS
 from .options import (
     Mistake,
@@ -151,13 +151,13 @@ def _check_values(
         outside = ":" in name  # imported later
         if name and not outside and command != "probe":
             known = {row["name"]: row for row in read_lines(table)}
-            resolve(name.removesuffix("_held_out"), known, kind)
+            look_up(name.removesuffix("_held_out"), known, kind)
 
     protocol = values.get("protocol") or ""
     if protocol and ":" not in protocol and command != "probe":
         from ..measure.protocols import PROTOCOLS
 
-        resolve(protocol, PROTOCOLS, "a protocol")
+        look_up(protocol, PROTOCOLS, "a protocol")
 
 
 def _word_fields(

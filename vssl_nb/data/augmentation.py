@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..arguments import check_chosen, one_of, positive
 from ..device import send_to
-from ..names import resolve
+from ..names import look_up
 
 # %% ../../nbs/library/augmentation.ipynb #9cb5d548
 CROP_RULES = ("torchvision", "released")

@@ -26,7 +26,7 @@ from vssl_nb.data.augmentation import (
 )
 from .dataset import RAW_INPUTS
 from ..device import send_to
-from ..names import did_you_mean, resolve
+from ..names import did_you_mean, look_up
 
 # %% ../../nbs/lessons/02_motion.ipynb #2010b97f
 RESIDUALS = ("plain", "rescaled", "wrapped", "rolled")
@@ -243,7 +243,7 @@ def find_view(
 
     PluginError (a ValueError) where there is none; ValueError where it is not one.
     """
-    make = resolve(name, VIEWS, "a view")
+    make = look_up(name, VIEWS, "a view")
     if not callable(make) or isinstance(make, type):
         kind = "class" if isinstance(make, type) else type(make).__name__
         raise ValueError(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import one_of, positive
-from ..names import did_you_mean, error_in_words, resolve
+from ..names import did_you_mean, error_in_words, look_up
 
 # so that names and words of protocols are read without PyTorch
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def protocol(
 def _resolved(
     name: str,  # as of `protocol`
 ) -> Protocol:
-    p = resolve(name, PROTOCOLS, "a protocol")
+    p = look_up(name, PROTOCOLS, "a protocol")
     if not isinstance(p, Protocol) and callable(p):
         try:
             p = p()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from ..names import resolve
+from ..names import look_up
 
 # %% ../../nbs/library/backbones.ipynb #641a6d7f
 _M = TypeVar("_M", bound=nn.Module)
@@ -580,7 +580,7 @@ def create(
 
     PluginError or ValueError where there is none.
     """
-    row = resolve(name, BACKBONES, "a backbone")
+    row = look_up(name, BACKBONES, "a backbone")
     if not isinstance(row, Backbone):
         if init is not None:
             kw["init"] = init

@@ -249,7 +249,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..names import resolve
+from ..names import look_up
 from .backbones import call_factory
 
 # %% ../../nbs/library/backbones.ipynb #505d9460
@@ -300,7 +300,7 @@ def make_head(
 ) -> nn.Module:  # (B, dim_in) -> (B, dim), with `.dim`
     "A head by its name. PluginError or ValueError where there is none."
     net: Any = call_factory(
-        name, "head", resolve(name, HEADS, "a head"), dim_in, dim_hidden, dim, seed
+        name, "head", look_up(name, HEADS, "a head"), dim_in, dim_hidden, dim, seed
     )
     net.made_by = (name, dim_in, dim_hidden, dim)  # kept in files of weights, to make it again
     return net

@@ -45,7 +45,7 @@ from ..measure.protocols import Protocol
 from ..methods.recipes import RECIPES, find, flat_fields, override, to_dict
 from ..methods.recipes.supervised import SupervisedSettings
 from ..methods.supervised import Classifier
-from ..names import did_you_mean, resolve as resolve_name
+from ..names import did_you_mean, look_up
 from ..rng import generator
 from vssl_nb.runs.evaluation import (
     EvaluatedEncoder,
@@ -225,7 +225,7 @@ def preset(
     **fields,  # what to change: epochs, selection, size, ...
 ) -> FineTuning:
     "A training by name, with some of its fields changed; ValueError names the nearest."
-    known = resolve_name(name, TRAININGS, "a training")
+    known = look_up(name, TRAININGS, "a training")
     if not isinstance(known, FineTuning):
         raise ValueError(
             f"{name!r} is a {type(known).__name__}, not a finetuning.FineTuning; make one with "

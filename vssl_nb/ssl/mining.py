@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..arguments import one_of
 from ..distributed import gather
-from ..names import resolve
+from ..names import look_up
 
 # %% ../../nbs/lessons/11_mining.ipynb #4911aee5
 SAME_SOURCE = ("positive", "negative", "ignored")
@@ -233,7 +233,7 @@ def make_miner(
         fields[field] = _number(word)
 
     try:
-        miner = resolve(name, MINERS, "a miner")(k=k, **fields)
+        miner = look_up(name, MINERS, "a miner")(k=k, **fields)
     except TypeError as e:
         raise ValueError(
             f"miner {name!r} does not take these options ({e}); it is called with k and "
