@@ -29,6 +29,7 @@ METHOD = re.compile(
 NAMED_AFTER_PAPERS = {
     "nets.backbones": "networks",
     "measure.classify": "a protocol",
+    "measure.protocols": "protocols",
     "app.cli": "a protocol",
     "runs.released": "files of released code",
     "runs.released_names": "files of released code",
