@@ -1,6 +1,8 @@
-"""Encoders of other libraries: what they make is what their own model and processor make, called directly.
+"""Encoders of other libraries: what they make is what their own model and processor make, called
+directly.
 
-The models are small ones of the real classes with random weights, saved to disk, because tests fetch nothing.
+The models are small ones of the real classes with random weights, saved to disk, because tests
+fetch nothing.
 """
 
 import json

@@ -595,11 +595,13 @@ def test_ties_have_one_order_whatever_the_chunks():
 PEAK = """
 import ctypes, resource, sys, torch
 from vssl_nb.measure.retrieval import nearest_neighbours
-ctypes.CDLL(None).mallopt(-3, 1 << 16) # M_MMAP_THRESHOLD: what is freed leaves the process, so no holes count
+# M_MMAP_THRESHOLD: what is freed leaves the process, so no holes count
+ctypes.CDLL(None).mallopt(-3, 1 << 16)
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024
 rng = torch.Generator().manual_seed(0)
 q,g = torch.randn(2048, 8, generator=rng),torch.randn(40000, 8, generator=rng)
-nearest_neighbours(q[:8], g[:100], 50) # a process that was just forked reads its libraries now, not later
+# a process that was just forked reads its libraries now, not later
+nearest_neighbours(q[:8], g[:100], 50)
 peaks = [peak()]
 for n in (6000, 40000):
     nearest_neighbours(q, g[:n], 50)

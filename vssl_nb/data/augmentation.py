@@ -599,7 +599,7 @@ def find_augmentation(
 
     PluginError where there is none, ValueError where it lacks a function.
     """
-    augmentation = resolve(name, AUGMENTATIONS, "an augmentation")
+    augmentation = look_up(name, AUGMENTATIONS, "an augmentation")
     for function in ("draw", "apply"):
         if not callable(getattr(augmentation, function, None)):
             raise ValueError(

@@ -25,26 +25,44 @@ from ..training.machine import Machine
 from ..progress import progress_bar
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #73427e6b
-def _best(
+def _largest(
     sim: Tensor,  # (Q, n) float32
     k: int,
 ) -> Tensor:  # (Q, k) columns, the largest first
     "The k largest of each row, the earlier of equals first."
     # equals in any order; only rows with a tie at the border are sorted whole
-    value, at = sim.topk(k, 1)
+    value, column = sim.topk(k, 1)
     tied = (sim >= value[:, -1:]).sum(1) > k
     if tied.any():
-        at[tied] = sim[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
-    at = at.sort(1).values
-    return at.gather(1, sim.gather(1, at).sort(dim=1, descending=True, stable=True).indices)
+        column[tied] = sim[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    column = column.sort(1).values
+    order = sim.gather(1, column).sort(dim=1, descending=True, stable=True).indices
+    return column.gather(1, order)
+
+
+def _check_features(query: Tensor, gallery: Tensor) -> None:
+    if query.ndim != 2 or gallery.ndim != 2 or query.shape[1] != gallery.shape[1]:
+        raise ValueError(
+            f"features must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and "
+            f"{tuple(gallery.shape)}"
+        )
+    for name, x in (("query", query), ("gallery", gallery)):
+        if not len(x):
+            raise ValueError(f"the {name} holds no video")
+        bad = sum(int((~part.isfinite().all(1)).sum()) for part in x.split(4096))
+        if bad:
+            raise ValueError(
+                f"{bad} of {len(x)} {name} features hold NaN or infinity; look at the encoder that "
+                "made them"
+            )
 
 
 def _check_ks(ks: Sequence[int], gallery: int) -> None:
     for k in ks:
         if not 1 <= k <= gallery:
             raise ValueError(
-                f"k={k} cannot be answered by a gallery of {gallery} "
-                f"videos; k must be from 1 to {gallery}"
+                f"k={k} cannot be answered by a gallery of {gallery} videos; k must be from 1 to "
+                f"{gallery}"
             )
     if not len(ks):
         raise ValueError("ks is empty; give at least one k, such as 1")
@@ -62,40 +80,25 @@ def nearest_neighbours(
 
     A zero vector has cosine 0.
     """
-    if query.ndim != 2 or gallery.ndim != 2 or query.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            "features "
-            f"must be (Q, D) and (N, D) with one D, not {tuple(query.shape)} and "
-            f"{tuple(gallery.shape)}"
-        )
-    for name, x in (("query", query), ("gallery", gallery)):
-        if not len(x):
-            raise ValueError(f"the {name} holds no video")
-        bad = sum(int((~part.isfinite().all(1)).sum()) for part in x.split(4096))
-        if bad:
-            raise ValueError(
-                f"{bad} of {len(x)} {name} features hold NaN or infinity; "
-                "look at the encoder that made them"
-            )
+    _check_features(query, gallery)
     _check_ks([k], len(gallery))
-    rows = []
+    near = []
+    cosine = []
     for some in query.split(chunk):
         q = F.normalize(some.double(), dim=1)
-        value, at = (
-            q.new_empty(len(q), 0, dtype=torch.float32),
-            torch.empty(len(q), 0).to(q.device, torch.long),
-        )
-        # the best so far come first: an equal one is too late
+        best = q.new_empty(len(q), 0, dtype=torch.float32)
+        place = torch.empty(len(q), 0).to(q.device, torch.long)
         for i, part in enumerate(gallery.split(chunk)):
-            new = (q @ F.normalize(part.double(), dim=1).T).float()
-            places = torch.arange(chunk * i, chunk * i + len(part), device=q.device).expand(
-                len(q), -1
-            )
-            value, at = torch.cat([value, new], 1), torch.cat([at, places], 1)
-            best = _best(value, min(k, value.shape[1]))
-            value, at = value.gather(1, best), at.gather(1, best)
-        rows.append((at, value))
-    near, cosine = zip(*rows)
+            sim = (q @ F.normalize(part.double(), dim=1).T).float()
+            places = torch.arange(chunk * i, chunk * i + len(part), device=q.device)
+            # the best so far come first: an equal one is too late
+            best = torch.cat([best, sim], 1)
+            place = torch.cat([place, places.expand(len(q), -1)], 1)
+            column = _largest(best, min(k, best.shape[1]))
+            best = best.gather(1, column)
+            place = place.gather(1, column)
+        near.append(place)
+        cosine.append(best)
     return torch.cat(near), torch.cat(cosine)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #34d5d6fc
@@ -117,10 +120,11 @@ def check_labels(
 ) -> None:
     "ValueError where recall has no meaning: a video without a label, or a k beyond the gallery."
     for name, label in (("query", query_label), ("gallery", gallery_label)):
-        if bare := int((label < 0).sum()):
+        unlabelled = int((label < 0).sum())
+        if unlabelled:
             raise ValueError(
-                f"{bare} of {len(label)} {name} videos are "
-                "unlabelled (-1); recall needs the class of every video"
+                f"{unlabelled} of {len(label)} {name} videos are unlabelled (-1); recall needs the "
+                "class of every video"
             )
     _check_ks(ks, len(gallery_label))
 
@@ -138,8 +142,9 @@ class Neighbours:
         ks: Sequence[int] = (1, 5, 10),
     ) -> dict[int, float]:  # k -> share of the queries, 0 to 1
         "The share of queries with a video of their class among their k nearest, for every k."
-        _check_ks(ks, self.near.shape[1])
-        first = torch.where(self.right.any(1), self.right.int().argmax(1), self.near.shape[1])
+        most = self.near.shape[1]
+        _check_ks(ks, most)
+        first = torch.where(self.right.any(1), self.right.int().argmax(1), most)
         return {k: (first < k).double().mean().item() for k in ks}
 
     def by_class(
@@ -147,8 +152,9 @@ class Neighbours:
         k: int = 1,
     ) -> dict[int, float]:  # class id -> share of its queries
         "R@k of each class that has queries."
-        ids, which, size = self.label.unique(return_inverse=True, return_counts=True)
-        hits = torch.bincount(which, self.right[:, :k].any(1).double(), len(ids))
+        ids, position, size = self.label.unique(return_inverse=True, return_counts=True)
+        hit = self.right[:, :k].any(1).double()
+        hits = torch.bincount(position, hit, len(ids))
         return dict(zip(ids.tolist(), (hits / size).tolist()))
 
 
@@ -164,7 +170,8 @@ def find_neighbours(
         if label.shape != x.shape[:1]:
             raise ValueError(f"{len(x)} {name} features but labels of shape {tuple(label.shape)}")
     check_labels(query_label, gallery_label, (k,))
-    near = nearest_neighbours(query, gallery, k)[0].to(gallery_label.device)
+    near, _ = nearest_neighbours(query, gallery, k)
+    near = near.to(gallery_label.device)
     return Neighbours(near, gallery_label[near] == query_label[:, None], query_label)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #2f3ea879
@@ -200,13 +207,12 @@ def _check_comparable(query: Features, gallery: Features) -> None:
     "ValueError for sets that cannot be compared."
     if gallery.protocol.metric != "cosine":
         raise ValueError(
-            f"protocol {gallery.protocol.name} compares "
-            "distributions, and these are features; take metric='cosine', or "
-            "`gaussian.match_neighbours`"
+            f"protocol {gallery.protocol.name} compares distributions, and these are features; "
+            "take metric='cosine', or `gaussian.match_neighbours`"
         )
     for k in ("encoder", "manifest", "view", "views", "split"):
-        q, g = (str(f.key.get(k))[:16] for f in (query, gallery))
         if query.key.get(k) != gallery.key.get(k):
+            q, g = (str(f.key.get(k))[:16] for f in (query, gallery))
             raise ValueError(
                 f"query and gallery do not have the same {k} ({q} and {g}); extract both with one"
             )
@@ -214,13 +220,14 @@ def _check_comparable(query: Features, gallery: Features) -> None:
         q = getattr(query.protocol, k)
         if q != v and k != "name":
             raise ValueError(
-                f"the query was made with {k}={q!r} in its protocol, the "
-                f"gallery with {v!r}; extract both with one protocol"
+                f"the query was made with {k}={q!r} in its protocol, the gallery with {v!r}; "
+                "extract both with one protocol"
             )
-    if both := set(query.row.tolist()) & set(gallery.row.tolist()):
+    both = set(query.row.tolist()) & set(gallery.row.tolist())
+    if both:
         raise ValueError(
-            f"{len(both)} videos are in the query and in the gallery (row {min(both)} of "
-            "the manifest is one): each would find itself"
+            f"{len(both)} videos are in the query and in the gallery (row {min(both)} of the "
+            "manifest is one): each would find itself"
         )
 
 
@@ -233,16 +240,18 @@ def _column_mean(
 def _subtract(
     x: Tensor,  # (N, D)
     mean: Tensor | None,  # (D,)
-    unit: bool,
+    unit: bool,  # bring every row to length 1
 ) -> Tensor:  # (N, D) float32
-    out = torch.empty_like(x, dtype=torch.float32)
+    centred = torch.empty_like(x, dtype=torch.float32)
     # in pieces: a copy of a large gallery in double precision does not fit
     for i in range(0, len(x), 4096):
         part = x[i : i + 4096].double()
         if mean is not None:
             part -= mean
-        out[i : i + 4096] = F.normalize(part, dim=1) if unit else part
-    return out
+        if unit:
+            part = F.normalize(part, dim=1)
+        centred[i : i + 4096] = part
+    return centred
 
 
 def centre_and_normalise(
@@ -253,9 +262,9 @@ def centre_and_normalise(
     "Centre and normalise both sets under their protocol; ValueError where they cannot be compared."
     _check_comparable(query, gallery)
     centre = gallery.protocol.centre
-    mean = None if centre == "none" else _column_mean(gallery.x)
-    of_query = _column_mean(query.x) if centre == "own" else mean
-    return _subtract(query.x, of_query, unit), _subtract(gallery.x, mean, unit)
+    gallery_mean = None if centre == "none" else _column_mean(gallery.x)
+    query_mean = _column_mean(query.x) if centre == "own" else gallery_mean
+    return _subtract(query.x, query_mean, unit), _subtract(gallery.x, gallery_mean, unit)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #ac5c32cb
 def compare_features(
@@ -264,7 +273,8 @@ def compare_features(
     k: int = 10,
 ) -> Neighbours:
     "The neighbours of two sets of features, made comparable under their protocol."
-    return find_neighbours(*centre_and_normalise(query, gallery), query.label, gallery.label, k)
+    q, g = centre_and_normalise(query, gallery)
+    return find_neighbours(q, g, query.label, gallery.label, k)
 
 
 def retrieval_recall(
@@ -279,11 +289,12 @@ def retrieval_recall(
 # %% ../../nbs/lessons/06_retrieval.ipynb #fe5f99a8
 def _colour_histogram(
     frames: Tensor,  # (..., 3) uint8
-    bins: int,
+    bins: int,  # levels per channel
 ) -> Tensor:  # (bins**3,) float32
     "Square root of the share of pixels in each cell of the colour cube."
     level = (np.arange(256) * bins // 256).astype(np.int32)
-    cell = sum(w * level[frames[..., c]] for c, w in enumerate((bins * bins, bins, 1)))
+    red, green, blue = (level[frames[..., c]] for c in range(3))
+    cell = red * bins * bins + green * bins + blue
     count = np.bincount(np.ravel(cell), minlength=bins**3)
     return torch.from_numpy(np.sqrt(count / count.sum())).float()
 
@@ -298,15 +309,17 @@ def histogram(
 ) -> Features:  # x (N, bins**3), of length 1
     "The baseline that sees colours alone."
     p = Protocol("histogram", clips=frames, length=1, centre="none")
-    rows, x, bad = manifest.select(part, split), dict[int, Tensor](), dict[int, str]()
+    rows = manifest.select(part, split)
+    x: dict[int, Tensor] = {}
+    unreadable: dict[int, str] = {}
     for r in progress_bar(rows, desc=f"colours of {part}", disable=not machine.progress):
-        numbers = even_clips(manifest.rows[r].frames, clips=frames, length=1)[:, 0].tolist()
+        numbers = even_clips(manifest.rows[r].frames, clips=frames, length=1)[:, 0]
         try:
-            x[r] = _colour_histogram(decode(manifest.file(r), numbers), bins)
+            x[r] = _colour_histogram(decode(manifest.file(r), numbers.tolist()), bins)
         except VideoError as e:
-            bad[r] = e.reason
+            unreadable[r] = e.reason
     key = feature_key(f"histogram, {bins} levels", manifest, part, split, "rgb", p)
-    return collect_features(manifest, rows, x, bad, p, key)
+    return collect_features(manifest, rows, x, unreadable, p, key)
 
 # %% ../../nbs/lessons/06_retrieval.ipynb #1caa4839
 def query_and_gallery(
@@ -320,18 +333,18 @@ def query_and_gallery(
     """Features of the test and training videos of every split, each video encoded once;
     ManifestError.
     """
+    # before the first file is decoded
     for s in splits:
-        # before the first file is decoded
-        for part in ("test", "train"):
-            counted(manifest, part, s, protocol)
-    as_query = extract(encoder, manifest, "all", 1, view, protocol, role="query", **options)
-    as_gallery = (
-        as_query
-        if protocol.gallery == "alike"
-        else extract(encoder, manifest, "all", 1, view, protocol, role="gallery", **options)
-    )
+        counted(manifest, "test", s, protocol)
+        counted(manifest, "train", s, protocol)
+
+    def encoded(role):
+        return extract(encoder, manifest, "all", 1, view, protocol, role=role, **options)
+
+    query = encoded("query")
+    gallery = query if protocol.gallery == "alike" else encoded("gallery")
     return {
-        s: (restrict(as_query, manifest, "test", s), restrict(as_gallery, manifest, "train", s))
+        s: (restrict(query, manifest, "test", s), restrict(gallery, manifest, "train", s))
         for s in splits
     }
 
@@ -354,22 +367,28 @@ def join(
         raise ValueError(
             f"{len(streams)} stream is nothing to join; give the (query, gallery) of two views"
         )
-    at = []
-    for side in zip(*streams):
-        for k in ("manifest", "part", "split"):
-            if len(keys := {f.key.get(k, "") for f in side}) > 1:
-                raise ValueError(
-                    f"the streams do not have the same {k} "
-                    f"({' and '.join(sorted(v[:16] for v in keys))}); extract all with one"
-                )
-        common = torch.tensor(sorted(set.intersection(*(set(f.row.tolist()) for f in side))))
-        if not len(common):
-            raise ValueError(
-                "the streams have no video in common; extract all from the same videos"
-            )
-        at.append([torch.isin(f.row, common) for f in side])
+    queries = [query for query, _ in streams]
+    galleries = [gallery for _, gallery in streams]
+    in_query = _in_common(queries)
+    in_gallery = _in_common(galleries)
     unit = [centre_and_normalise(q, g, unit=joined == "sum") for q, g in streams]
-    query, gallery = (
-        torch.cat([pair[s][rows] for pair, rows in zip(unit, at[s])], 1) for s in (0, 1)
-    )
-    return query, gallery, streams[0][0].label[at[0][0]], streams[0][1].label[at[1][0]]
+    query = torch.cat([q[rows] for (q, _), rows in zip(unit, in_query)], 1)
+    gallery = torch.cat([g[rows] for (_, g), rows in zip(unit, in_gallery)], 1)
+    return query, gallery, queries[0].label[in_query[0]], galleries[0].label[in_gallery[0]]
+
+
+def _in_common(
+    streams: Sequence[Features],  # of one side
+) -> list[Tensor]:  # (N,) bool, of each stream: which of its videos all streams have
+    for k in ("manifest", "part", "split"):
+        keys = {f.key.get(k, "") for f in streams}
+        if len(keys) > 1:
+            raise ValueError(
+                f"the streams do not have the same {k} "
+                f"({' and '.join(sorted(v[:16] for v in keys))}); extract all with one"
+            )
+    rows = set.intersection(*(set(f.row.tolist()) for f in streams))
+    if not rows:
+        raise ValueError("the streams have no video in common; extract all from the same videos")
+    common = torch.tensor(sorted(rows))
+    return [torch.isin(f.row, common) for f in streams]

@@ -253,10 +253,14 @@ class EvaluatedEncoder:
             return []
         m = self.manifest
         test = m.select("test", split)
-        trained_on = self.card["manifest"]
+        trained_on = self.card.get("manifest")
         if m.sha256 == self.about.get("manifest_sha256"):
             trained = set(m.select("train", self.split))
-        elif not trained_on["split_filled"] and trained_on["path"] == os.path.abspath(m.path):
+        elif (
+            trained_on
+            and not trained_on["split_filled"]
+            and trained_on["path"] == os.path.abspath(m.path)
+        ):
             # it was trained on all videos of this folder, and a split was cut afterwards
             trained = set(test)
         else:
