@@ -29,6 +29,7 @@ METHOD = re.compile(
 NAMED_AFTER_PAPERS = {
     "nets.backbones": "networks",
     "measure.classify": "a protocol",
+    "measure.protocols": "protocols",
     "app.commands.measurement": "a protocol",
     "app.demo": "rows of its table",
     "runs.released": "files of released code",

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['TABLE_COLUMNS', 'SHARE_COLUMNS', 'AGAINST', 'NUMBERS', 'TEX', 'TABLE_FORMS', 'COMPARABLE', 'VARIES', 'DATASET_SIZES',
-           'FEW', 'TOO_GOOD', 'MOST_NAMES', 'MOST_NUMBERS', 'HEAD', 'PICTURES', 'cell', 'tex', 'table', 'read_verdicts',
-           'read_runs', 'dataset_of', 'task_of', 'against', 'summary', 'sheet', 'confusion_figure', 'flat_rows', 'html',
-           'page']
+           'FEW', 'TOO_GOOD', 'MOST_NAMES', 'MOST_NUMBERS', 'HEAD', 'PICTURE_KINDS', 'cell', 'tex', 'table',
+           'read_verdicts', 'read_runs', 'dataset_of', 'task_of', 'against', 'summary', 'sheet', 'confusion_figure',
+           'flat_rows', 'html', 'page']
 
 # %% ../../nbs/library/report.ipynb #fce0d341
 import base64
@@ -952,7 +952,7 @@ def confusion_figure(
 HEAD = (files("vssl_nb.papers") / "head.html").read_text(encoding="utf-8").rstrip()
 
 # how a picture file begins -> its kind
-PICTURES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
+PICTURE_KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 
 
 def _image(path: Path) -> str:
@@ -963,7 +963,7 @@ def _image(path: Path) -> str:
         raise ValueError(
             f"{path}: this picture of the report cannot be read ({e.strerror})"
         ) from None
-    for start, kind in PICTURES.items():
+    for start, kind in PICTURE_KINDS.items():
         if data.startswith(start):
             return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     raise ValueError(f"{path}: is not a PNG or JPEG picture")

@@ -23,6 +23,7 @@ from ..names import load_object
 from ..nets.backbones import BACKBONES, create
 from ..training.loop import (
     ResumableBatchSampler,
+    Schedule,
     TrainError,
     loader,
     make_optimizer,
@@ -31,8 +32,6 @@ from ..training.loop import (
 )
 from ..training.machine import Machine, checkpoint_activations, pick_device
 from .checks import check_method, errors_of
-
-Schedule = Callable[[float], float]  # time in epochs -> factor of the value a field began with
 
 
 @dataclass(frozen=True)
