@@ -57,8 +57,11 @@ def main(
     except (ValueError, OSError) as e:
         if os.environ.get("VSSL_DEBUG"):
             raise
-        report_mistake(e)
-        code = 2
+        if signals:  # what a command meets while it ends is no mistake of the user
+            code = code_of(e, signals)
+        else:
+            report_mistake(e)
+            code = 2
     except BaseException as e:  # an interruption may come out of an import as another error
         code = code_of(e, signals)
     finally:
@@ -102,9 +105,17 @@ def asks_for_help(args: list[str]) -> bool:
     return bool({"-h", "--help"} & set(args[:end]))
 
 
+def summary(
+    kind: type,  # of a command
+) -> str:
+    "The first paragraph of its docstring, as one line."
+    paragraph = (kind.__doc__ or "").strip().split("\n\n")[0]
+    return " ".join(paragraph.split())
+
+
 def overview() -> str:
     "What `vssl-nb` prints when it is given nothing."
-    commands = [f"  {name:13}{kind.__doc__.splitlines()[0]}" for name, kind in COMMANDS.items()]
+    commands = [f"  {name:13}{summary(kind)}" for name, kind in COMMANDS.items()]
     return "\n".join(
         [
             f"vssl-nb {__version__}: self-supervised video representation learning",
