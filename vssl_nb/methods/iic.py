@@ -284,16 +284,17 @@ class IIC(nn.Module):
         )
 
         with torch.autocast(ids.device.type, enabled=False):
-            there = one_direction(self.views, features, self.bank, ids, batch, **options)
-            back = one_direction(self.views[::-1], features, self.bank, ids, batch, **options)
+            loss_1, logs_1 = one_direction(self.views, features, self.bank, ids, batch, **options)
+            loss_2, logs_2 = one_direction(
+                self.views[::-1], features, self.bank, ids, batch, **options
+            )
         if self.training:
             self.bank.stage({view: z.detach() for view, z in features.items()}, batch)
 
-        loss = there[0] + back[0]
-        logs = {name: (value + back[1][name]) / 2 for name, value in there[1].items()}
+        logs = {name: (value + logs_2[name]) / 2 for name, value in logs_1.items()}
         if self.cmr is not None:
             logs["cmr"] = self.cmr.median()
-        return loss, logs
+        return loss_1 + loss_2, logs
 
     def class_logs(self) -> dict[str, Tensor]:  # name -> (class ids,); NaN where undefined
         "Class mining recall and precision of the epoch, for `mining.csv`."
