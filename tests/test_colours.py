@@ -9,7 +9,8 @@ import hashlib, numpy as np, torch
 from vssl_nb.data.augmentation import apply, draw
 rng = np.random.default_rng(0)
 clips = torch.from_numpy(rng.integers(0, 256, (2, 2, 4, 37, 53, 3), dtype=np.uint8))
-drawn = [draw(rng, 2, 4, 240, 320, size=37, jitter=1., grey=.5, permute=.5, blur=1.) for _ in range(2)]
+options = dict(size=37, jitter=1., grey=.5, permute=.5, blur=1.)
+drawn = [draw(rng, 2, 4, 240, 320, **options) for _ in range(2)]
 changed = apply(clips, {k: torch.stack([d[k] for d in drawn]) for k in drawn[0]})
 print(hashlib.sha256(changed.numpy().tobytes()).hexdigest())
 """

@@ -1,6 +1,7 @@
-"""What waits for a GPU is walked through on a pretended one: scripts of `benchmarks/` and `#| cuda` cells.
+"""What waits for a GPU is walked through on a pretended one: scripts and `#| cuda` cells.
 
-Numbers are pretended, too (each that is read is 1), so what they are compared with is left out; everything
+Numbers are pretended, too (each that is read is 1), so what they are compared with is left out;
+everything
 else runs: the first real run should fail on nothing but numbers."""
 
 import ast

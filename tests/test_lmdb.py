@@ -34,7 +34,8 @@ CLOSE = 2
 SPLITS = {
     "trainlist01.txt": "Archery/v_Archery_g08_c01.avi 1\r\nArchery/v_Archery_g09_c02.avi "
     "1\r\nHandstandPushups/v_HandStandPushups_g08_c01.avi 2\r\nArchery/v_Archery_g25_c07.avi 1\r\n",
-    "testlist01.txt": "Archery/v_Archery_g01_c01.avi\r\nHandStandPushups/v_HandStandPushups_g01_c03.avi\r\n",
+    "testlist01.txt": "Archery/v_Archery_g01_c01.avi\r\n"
+    "HandStandPushups/v_HandStandPushups_g01_c03.avi\r\n",
     "trainlist02.txt": "Archery/v_Archery_g01_c01.avi 1\r\n",
     "testlist02.txt": "Archery/v_Archery_g08_c01.avi\r\n",
     "classInd.txt": "1 Archery\r\n2 HandstandPushups\r\n",

@@ -1,6 +1,6 @@
 """Methods from outside, written with the public contract: clips of two sizes, and a masked ViT.
 
-They are trained through `runs.experiment.resolve` and `runs.pretraining` like the methods of the library.
+They are trained through `runs.experiment.resolve` and `runs.pretraining` like our methods.
 """
 
 import csv
