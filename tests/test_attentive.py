@@ -35,7 +35,8 @@ def rare_tokens(
 ):
     """Videos of one frame of 4 x 4 pixels: red is 255 in one, whose green is the class.
 
-    The others are noise. The mean over pixels buries the class, and a query that looks for red finds it.
+    The others are noise. The mean over pixels buries the class, and a query that looks for red
+    finds it.
     """
     g = torch.Generator().manual_seed(3)
     rows, frames = [], []
