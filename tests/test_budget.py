@@ -278,6 +278,11 @@ class Waits(dict):
             raise WrongDevice(line)
 
 
+def first_statement(mistake):
+    "The line below its `def`: each mistake is one statement."
+    return mistake.__code__.co_firstlineno + 1
+
+
 def first_line(recipe):
     "Of what the dry run complains about."
     begin = PretendedGPU.__init__
@@ -326,7 +331,7 @@ def test_mistakes_are_found(where, mistake):
 
     with mock.patch.object(room, function, spoiled):
         line = first_line(recipe)
-    assert f"test_budget.py, line {mistake.__code__.co_firstlineno}" in line
+    assert f"test_budget.py, line {first_statement(mistake)}" in line
 
 
 @pytest.mark.parametrize(
@@ -373,13 +378,13 @@ def test_a_method_that_waits_gets_a_warning_and_its_budget(capsys):
         assert not cli.main(command)
     out = capsys.readouterr().out
     assert (
-        f"test_budget.py, line {item.__code__.co_firstlineno}" in out
+        f"test_budget.py, line {first_statement(item)}" in out
         and "warning: the CPU waits" in out
     )
     assert "memory of a step" in out and "time on an A100" in out
     with spoiled(unpinned):
         assert cli.main(command) == 2
-    assert f"test_budget.py, line {unpinned.__code__.co_firstlineno}" in capsys.readouterr().err
+    assert f"test_budget.py, line {first_statement(unpinned)}" in capsys.readouterr().err
 
 
 def test_the_dataset_is_that_of_the_recipe(monkeypatch):
