@@ -83,21 +83,22 @@ def answer(cli):
 
 def share_traces():
     "What a step takes is computed by the first command that prints it; the next ones read it."
-    from vssl_nb.runs import budget
+    from vssl_nb.runs import trace
 
-    real = budget._trace
+    compute = trace._trace
 
-    def trace(recipe, *options):
-        if not type(recipe.method).__module__.startswith("vssl_nb."):
-            return real(recipe, *options)
-        file = traces / hashlib.sha256(repr((recipe, options)).encode()).hexdigest()
+    def shared(bare, dtype):
+        if not type(bare.recipe.method).__module__.startswith("vssl_nb."):
+            return compute(bare, dtype)
+        key = repr((bare.recipe, bare.videos, bare.machine, dtype))
+        file = traces / hashlib.sha256(key.encode()).hexdigest()
         if not file.exists():
             whole = file.with_suffix(f".{os.getpid()}")
-            whole.write_bytes(pickle.dumps(real(recipe, *options)))
+            whole.write_bytes(pickle.dumps(compute(bare, dtype)))
             whole.replace(file)
         return pickle.loads(file.read_bytes())
 
-    budget._trace = trace
+    trace._trace = shared
 
 
 def spare(wanted):

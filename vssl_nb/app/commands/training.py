@@ -62,10 +62,10 @@ class DryRunCommand(Command):
     activation_checkpointing: bool = False  # compute activations twice instead of keeping them
 
     def run(self):
-        from ...runs.experiment import BlankVideos, resolve
-
         recipe = find(self.recipe_name)
         fields = changes(self.set)
+        from ...runs.experiment import BlankVideos, resolve
+
         if not self.finetune:
             recipe = override(recipe, **fields)
             print_forecast(
