@@ -378,8 +378,7 @@ def test_a_method_that_waits_gets_a_warning_and_its_budget(capsys):
         assert not cli.main(command)
     out = capsys.readouterr().out
     assert (
-        f"test_budget.py, line {first_statement(item)}" in out
-        and "warning: the CPU waits" in out
+        f"test_budget.py, line {first_statement(item)}" in out and "warning: the CPU waits" in out
     )
     assert "memory of a step" in out and "time on an A100" in out
     with spoiled(unpinned):

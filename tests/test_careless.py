@@ -1173,6 +1173,7 @@ def test_torn_results_are_made_again_as_the_message_has_it(workshop, tmp_path, m
 def test_a_checkpoint_of_another_run_is_refused(field, value, workshop, tmp_path):
     "The field and both values are named; of another number of epochs it may be."
     from vssl_nb.methods.recipes import difference, flat_fields, from_dict, to_dict
+    from vssl_nb.runs.experiment import resolve
     from vssl_nb.runs.pretraining import open_run
     from vssl_nb.training.checkpoints import load, save
 
@@ -1181,14 +1182,15 @@ def test_a_checkpoint_of_another_run_is_refused(field, value, workshop, tmp_path
     data = manifest.read(workshop / "videos")
     assert not difference(from_dict(state["recipe"]), recipe)
     save(run / "last.pt", state | {"recipe": to_dict(override(recipe, epochs=7))})
-    assert open_run(recipe, data, run, True)[1]["step"] == state["step"]
+    experiment = resolve(recipe, data)
+    assert open_run(experiment, run, True)[1]["step"] == state["step"]
     save(run / "last.pt", state | {"recipe": to_dict(override(recipe, **{field: value}))})
     mine = ({"method": "infonce"} | flat_fields(recipe))[field]
     with pytest.raises(
         ValueError,
         match=f"run/last.pt.*{field}={value!r}.*{mine!r}.*--out",
     ):
-        open_run(recipe, data, run, True)
+        open_run(experiment, run, True)
 
 
 # --- somebody else

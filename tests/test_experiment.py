@@ -133,7 +133,7 @@ def test_a_plateau_is_that_of_torch():
         if i == 6:  # stopped, and gone on with
             state, ours = ours.state_dict(), PlateauSchedule(2, 0.01)
             ours.load_state_dict(state)
-    assert ours(0.0) == 0.01
+    assert ours(0.0) == optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
 
 
 def test_a_shortened_warmup_is_said(manifest):

@@ -333,10 +333,10 @@ def fill_network(
 ) -> None:
     "Give a network, and what the method declares as its copies, their first weights."
     method = experiment.method
-    refuse_undeclared_copies(experiment, network)
     filled = [encoder_and_projection(method, network)]
     for copied in declared_copies(method, network):
         filled.append(copied_parts(method, network, copied))
+    refuse_undeclared_copies(experiment, network)
 
     for parts in filled:
         for part, prefix in zip(parts, ("encoder.", "projection.")):
