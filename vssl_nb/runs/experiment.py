@@ -130,9 +130,8 @@ class Experiment:
 
     def refuse(self) -> None:
         "Refuse, before anything is computed, what cannot be trained on these videos. `ValueError`."
-        self.clips  # refuses flow that is missing
         refuse_unfit(self.recipe, self.training_videos)
-        self.batches  # refuses a batch that is too large
+        self.clips  # refuses flow that is missing
 
     # -- views
 

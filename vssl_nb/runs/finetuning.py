@@ -259,6 +259,10 @@ def predict(
     p, bad = predict_rows(
         c, manifest, videos, batch=batch, machine=machine, shared=shared, views=views
     )
+
+    def named(x):
+        return getattr(x, "__qualname__", str(x))
+
     key = dict(
         classifier=fingerprint(classifier),
         manifest=manifest.sha256,
@@ -266,9 +270,7 @@ def predict(
         rows=" ".join(map(str, videos)),
         training=json.dumps(asdict(training)),
         seed=str(seed),
-        views=json.dumps(
-            views, sort_keys=True, default=lambda x: getattr(x, "__qualname__", str(x))
-        ),
+        views=json.dumps(views, sort_keys=True, default=named),
         vssl_nb=vssl_nb.__version__,
     )
     return collect_predictions(manifest, videos, p, bad, manifest.labels, key)
@@ -301,11 +303,13 @@ def head_of(
     classifier: Classifier,
 ) -> Linear:  # the same scores in one layer
     "Everything behind the encoder, in evaluation: length 1, BatchNorm, linear."
-    fc, norm = classifier.fc, classifier.norm
-    zero, w, b = fc.weight.new_zeros(fc.in_features, dtype=torch.float64), fc.weight, fc.bias
-    blank = Linear(w, b, torch.arange(len(b)), zero, zero, zero + 1, classifier.settings.normalise)
+    weight, bias = classifier.fc.weight, classifier.fc.bias
+    zero = weight.new_zeros(classifier.fc.in_features, dtype=torch.float64)
+    classes = torch.arange(len(bias))
+    blank = Linear(weight, bias, classes, zero, zero, zero + 1, classifier.settings.normalise)
     # sync: no BatchNorm1d
-    return folded(blank, w, b, None if isinstance(norm, nn.Identity) else norm, 0)
+    norm = None if isinstance(classifier.norm, nn.Identity) else classifier.norm
+    return folded(blank, weight, bias, norm, 0)
 
 # %% ../../nbs/library/finetuning.ipynb #ed3092e1
 def networks_of(
