@@ -825,7 +825,7 @@ def _guessing(
     if metric == "r1":
         for r in lines:
             same = all(r.get(k) == line.get(k) for k in ("manifest_sha256", "split"))
-            if same and r.get("method") == "chance":
+            if same and r.get("method") == "chance" and not _missing(r.get("r1")):
                 return r["r1"]
     sizes = [sum(counts) for counts in line.get("confusion") or ()]
     return max(sizes, default=0) / max(n, 1)
