@@ -105,7 +105,8 @@ def cascade_row(
     data = root / "toy"
     run = root / folder_name(name)
     begin = root / (folder_name(FIRST) if name in AGAIN else "rgb")
-    trained(recipe, data, run, machine, init_from=begin, sampler=root / "residual")
+    networks = {"encoder": begin, "sampler": root / "residual"}
+    trained(recipe, data, run, machine, networks=networks)
     result = retrieved(run, data, machine)
 
     [few] = compare_miners(

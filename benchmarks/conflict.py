@@ -228,13 +228,19 @@ class SeedRuns:
     def train(self, name: str, recipe: Recipe) -> dict[str, Any]:
         "Steps, clips and seconds of a finished run."
         training, began = PLAN[name], time.process_time()
-        runs = {
-            option: self.home / folder_name(other)
-            for option, other in (("init_from", training.begins), ("sampler", training.sampler))
+        networks = {
+            network: self.home / folder_name(other)
+            for network, other in (("encoder", training.begins), ("sampler", training.sampler))
             if other
         }
         machine = Machine("cpu", "bfloat16", cache=self.cache, progress=False)
-        card = trained(recipe, self.home / "toy", self.home / folder_name(name), machine, **runs)
+        card = trained(
+            recipe,
+            self.home / "toy",
+            self.home / folder_name(name),
+            machine,
+            networks=networks,
+        )
         clips = recipe.sampling.clips * recipe.learning.batch * card["step"]
         if training.begins:
             clips += next(row["clips"] for row in self.rows if row["run"] == training.begins)

@@ -18,7 +18,7 @@ from typing import Any
 import measurement
 from result_files import Stamp, settings_of, write_results
 
-from vssl_nb.app.cli import changes
+from vssl_nb.app.commands.option_groups import changes
 from vssl_nb.data import toy
 from vssl_nb.data.flow import extract_flow
 from vssl_nb.data.manifest import read
@@ -72,7 +72,7 @@ def train_with_labels(
         workers=machine.workers,
         dtype=a.dtype,
         compile=a.compile,
-        init_from=run / BEGIN,
+        networks={"encoder": run / BEGIN},
     )
     topk = read_json(run / CYCLE / "recipe.json", "a run")["method"]["topk"]
     candidates = mining_candidates(out, data, machine)

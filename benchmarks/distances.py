@@ -45,7 +45,7 @@ from vssl_nb.methods.provico import distances, mining_logs, positive_pairs
 from vssl_nb.config import Recipe
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.heads import bhattacharyya, kl, log_uncertainty, squared_distances
-from vssl_nb.runs.parts import build_method, view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.checkpoints import read_encoder, read_heads
 from vssl_nb.training.machine import Machine
@@ -186,7 +186,7 @@ class Curves:
             self.recipe.view,
             self.protocol(),
             machine=self.machine,
-            **view_options(self.recipe),
+            **resolve(self.recipe).view_options,
         )
         if g.dropped:
             raise SystemExit(f"{len(g.dropped)} videos cannot be read")
@@ -246,7 +246,7 @@ def measure(a: Any, folder: Path) -> None:
     )
 
     curves = Curves(m, rows, batches, recipe, a, folder)
-    method = build_method(recipe).eval()
+    method = resolve(recipe).method.eval()
     curves.look(0, method.encoder, method.head)
     for epoch in [*range(a.every, a.epochs, a.every), a.epochs]:
         curves.train(epoch)

@@ -65,8 +65,8 @@ from vssl_nb.methods.recipes import find, flat_fields, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.papers.reproduce import Task, at_once
 from vssl_nb.runs.evaluation import open_trained
-from vssl_nb.app.own import seconds_per_step
-from vssl_nb.runs.parts import encoder_about, view_options
+from vssl_nb.runs.budget import seconds_per_step
+from vssl_nb.runs.experiment import encoder_metadata, resolve
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.loop import TrainError
 from vssl_nb.training.run_folder import read_json, write_json
@@ -289,14 +289,18 @@ def trained(e: Encoder, epochs: int, seed: int, home: Path, c: Conditions) -> Me
     torch.set_num_threads(c.threads)
     machine = c.machine()
     recipe = recipe_of(e, epochs, seed, c.changes)
+    networks = {}
+    if e.start:
+        networks["encoder"] = run_of(home, seed, e.start)
+    if e.sampler:
+        networks["sampler"] = run_of(home, seed, e.sampler)
     pretrain(
         recipe,
         c.data,
         run,
         (run / "recipe.json").exists(),
         machine,
-        init_from=run_of(home, seed, e.start) if e.start else None,
-        sampler=run_of(home, seed, e.sampler) if e.sampler else None,
+        networks=networks,
     )
     card = read_json(run / "card.json", "a run")
     if not card["finished"]:
@@ -399,7 +403,7 @@ def floor(
         return read_json(file, "a measurement")
 
     recipe = recipe_of(encoders(second)[0], 2 * LEAST, 0, changes)
-    protocol = encoder_protocol(encoder_about(recipe))
+    protocol = encoder_protocol(encoder_metadata(recipe))
 
     def features(net: nn.Module, view: str, **options: Any) -> tuple[Features, Features]:
         query, gallery = (
@@ -410,7 +414,8 @@ def floor(
 
     def random(view: str) -> tuple[Features, Features]:
         net = create(recipe.backbone, seed=0)
-        return features(net, view, **view_options(replace(recipe, view=view)))
+        options = resolve(replace(recipe, view=view)).view_options
+        return features(net, view, **options)
 
     colours = [histogram(manifest, p, recipe.split, machine=machine) for p in ("test", "train")]
     bare = dict(mean=(0.0,) * 3, std=(1.0,) * 3)
@@ -505,7 +510,7 @@ def seconds_of_a_video(
     "In which a test video is measured."
     recipe = recipe_of(e, 2 * LEAST, 0, changes)
     encoder = create(recipe.backbone, seed=0).eval().to(machine.place())
-    protocol = encoder_protocol(encoder_about(recipe))
+    protocol = encoder_protocol(encoder_metadata(recipe))
     clips = TestClips(
         manifest,
         manifest.select("test", recipe.split)[:12],
@@ -514,7 +519,7 @@ def seconds_of_a_video(
         stride=protocol.stride,
         size=protocol.size,
     )
-    views = Views(recipe.view, **view_options(recipe))
+    views = Views(recipe.view, **resolve(recipe).view_options)
     began = time.monotonic()
     with torch.inference_mode():
         for i in range(len(clips)):
@@ -534,7 +539,8 @@ def timed(
     steps = {}
     for e in every:
         recipe = recipe_of(e, 2 * LEAST, 0, changes)
-        steps[e.name] = seconds_per_step(recipe, manifest, machine, limit)
+        experiment = resolve(recipe, manifest, machine)
+        steps[e.name] = seconds_per_step(experiment, limit)
     return {"steps": steps, "video": seconds_of_a_video(manifest, every[0], changes, machine)}
 
 

@@ -28,8 +28,7 @@ from torch.nn import functional as F
 
 from vssl_nb.data.dataset import grey
 from vssl_nb.data.video import VideoError, crop_resize, decode, probe
-from vssl_nb.data.tvl1 import TVL1, tvl1, warp
-from vssl_nb.data.views import _pairs, _parts
+from vssl_nb.data.tvl1 import TVL1, _kernels, _solve, tvl1, warp
 from vssl_nb.training.machine import keep_memory
 
 PAIRS = {"UCF101": 2.4e6, "Kinetics-400": 60e6}
@@ -92,7 +91,7 @@ def iterations(
 ) -> float:
     "Pixel-iterations a pair, on average, until it stops."
     seen = 0
-    solver_step, *others = _parts(False)
+    solver_step, *others = _kernels(False)
 
     def step(u, p, g, r, inverse, moving, *options):
         nonlocal seen
@@ -102,7 +101,7 @@ def iterations(
     with torch.no_grad():
         for i in range(len(a)):
             first, second = a[i : i + 1].float(), b[i : i + 1].float()
-            _pairs(first, second, tvl1, (step, *others))
+            _solve(first, second, tvl1, (step, *others))
     return seen / len(a)
 
 

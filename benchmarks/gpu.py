@@ -47,10 +47,10 @@ from result_files import Stamp, write_results
 
 from vssl_nb.config import Recipe
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.runs.budget import dry_run, trace_step
-from vssl_nb.runs.parts import build
+from vssl_nb.runs.experiment import BlankVideos, resolve
+from vssl_nb.runs.trace import dry_run, trace_step
 from vssl_nb.training.loop import TrainingState, fit
-from vssl_nb.training.machine import DTYPES
+from vssl_nb.training.machine import DTYPES, Machine
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -315,16 +315,25 @@ def two_steps(
 ) -> tuple[list[dict[str, float]], int | None]:
     "Two steps of a recipe on blank clips: loss and gradient norm of each, and bytes at most."
     gpu = device == "cuda"
-    parts, g = build(recipe, 64, torch.device(device)), torch.Generator().manual_seed(0)
-    batches, order = parts.batches, parts.batches.batch_sampler
+    g = torch.Generator().manual_seed(0)
+    experiment = resolve(recipe, BlankVideos(64), Machine(device))
+    batches: Any = experiment.batches
+    order = batches.batch_sampler
     order.total = order.per_epoch = 2
     batches.frames = lambda shape: torch.randint(256, shape, generator=g, dtype=torch.uint8)
     batches.pin = torch.Tensor.pin_memory if gpu else (lambda x: x)
-    training = TrainingState(parts.method, parts.optimizer)
+    training = TrainingState(experiment.method, experiment.optimizer)
     results = []
     try:
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=tf32):
-            steps = fit(training, batches, parts.views, parts.schedule, device, DTYPES[dtype])
+            steps = fit(
+                training,
+                batches,
+                experiment.views,
+                experiment.schedules,
+                device,
+                DTYPES[dtype],
+            )
             for result in steps:
                 if gpu:
                     alarm("default")
@@ -354,6 +363,7 @@ def check(recipe: Recipe, batch: int) -> dict[str, Any]:
     cpu, _ = two_steps(recipe, "cpu", "float32")
     tf32, _ = two_steps(recipe, "cuda", "float32", tf32=True)  # as PyTorch has it
     half, _ = two_steps(recipe, "cuda", "bfloat16")
+    experiment = resolve(recipe)
     return {
         "batch": batch,
         "cuda": here,
@@ -362,8 +372,8 @@ def check(recipe: Recipe, batch: int) -> dict[str, Any]:
         "bfloat16": half,
         "apart": largest_difference(here, cpu),
         "bytes": most,
-        "bytes_computed": int(trace_step(recipe, "float32").total.max()),
-        "waits": dry_run(recipe).waits,
+        "bytes_computed": int(trace_step(experiment, "float32").total.max()),
+        "waits": dry_run(experiment).waits,
     }
 
 

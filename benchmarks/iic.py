@@ -44,14 +44,7 @@ from vssl_nb.measure.retrieval import chance, histogram, retrieval_recall
 from vssl_nb.methods.iic import intra_negatives, intra_order
 from vssl_nb.config import Recipe
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.runs.parts import (
-    build_method,
-    encoder_about,
-    lr_schedule,
-    training_clips,
-    training_views,
-    view_options,
-)
+from vssl_nb.runs.experiment import encoder_metadata, resolve
 from vssl_nb.training.loop import TrainingState, fit, loader, make_optimizer
 from vssl_nb.training.machine import Machine, keep_memory
 
@@ -78,11 +71,11 @@ def r1_by_view(
 ) -> dict[str, float]:
     "R@1 on each view, and on both side by side."
     encoder.eval()
-    protocol = encoder_protocol(encoder_about(recipe), clips=3)
+    protocol = encoder_protocol(encoder_metadata(recipe), clips=3)
     machine = Machine("cpu", cache=cache, progress=False)
+    options = resolve(recipe).view_options
 
     def features(view: str, part: str) -> Features:
-        options = view_options(recipe)
         seen = extract(
             encoder, manifest, part, recipe.split, view, protocol, machine=machine, **options
         )
@@ -121,7 +114,7 @@ def probe(
 def told_from_broken(encoder: nn.Module, clips: TrainClips, recipe: Recipe) -> dict[str, float]:
     "What the features say of broken clips, on training clips drawn anew."
     encoder.eval()
-    views = training_views(recipe)
+    views = resolve(recipe).views
     frames, differences, broken = [], [], []
     for i, raw in zip(range(24), loader(clips, 16, 1, seed=77)):
         batch = views(raw)
@@ -156,8 +149,8 @@ def row(
     recipe = override(find("iic-toy"), seed=seed, **LEARNERS[name], **changes)
     began = time.process_time()
     learning = recipe.learning
-    clips = training_clips(recipe, manifest, cache)
-    method = build_method(recipe, len(clips), len(manifest))
+    experiment = resolve(recipe, manifest, Machine("cpu", cache=cache))
+    clips, method = experiment.clips, experiment.method
     optimizer = make_optimizer(
         method, learning.optimizer, learning.lr, learning.weight_decay, learning.sgd_momentum
     )
@@ -165,7 +158,7 @@ def row(
     logs: list[dict[str, float]] = [{}]
     if name != "random":
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed)
-        steps = fit(run, batches, training_views(recipe), lr_schedule(recipe))
+        steps = fit(run, batches, experiment.views, experiment.schedules["lr"])
         logs = [step.read() for step in steps]
     seconds = time.process_time() - began
 

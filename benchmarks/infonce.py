@@ -44,7 +44,7 @@ from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.nets.heads import Projection
 from vssl_nb.runs.evaluation import run_features
-from vssl_nb.runs.parts import build_method, lr_schedule, training_clips, view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.ssl.memory import l2_normalize, named_clips
 from vssl_nb.training.loop import TrainingState, fit, loader, make_optimizer
 from vssl_nb.training.machine import Machine, keep_memory
@@ -128,20 +128,20 @@ def method_of(name: str, recipe: Recipe, classes: int) -> nn.Module:
     "What learns in one line of the table."
     encoder = partial(create, recipe.backbone, seed=recipe.seed)
     if name == "queue":
-        return build_method(override(recipe, queue=512))
+        return resolve(override(recipe, queue=512)).method
     if name == "simsiam":
         return SimSiam(encoder(), recipe.view, recipe.seed)
     if name == "no-negatives":
         return NoNegatives(encoder(), recipe.view, recipe.seed)
     if name == "cross-entropy":
         return CrossEntropy(encoder(), recipe.view, classes)
-    return build_method(recipe)
+    return resolve(recipe).method
 
 
 def clips_of(name: str, recipe: Recipe, manifest: Manifest, cache: VideoCache) -> TrainClips:
     "The clips that it learns from; `unchanged`: query and key are one and the same clip."
     if name != "unchanged":
-        return training_clips(recipe, manifest, cache)
+        return resolve(recipe, manifest, Machine("cpu", cache=cache)).clips
 
     nothing = dict(area=(1.0, 1.0), aspect=(1.0, 1.0), flip=0.0, jitter=0.0, grey=0.0, blur=0.0)
     sampling = recipe.sampling
@@ -165,16 +165,14 @@ def row(name: str, recipe: Recipe, manifest: Manifest, cache: VideoCache) -> dic
     clips = clips_of(name, recipe, manifest, cache)
     optimizer = make_optimizer(method, learning.optimizer, learning.lr, learning.weight_decay)
     run = TrainingState(method, optimizer)
+    experiment = resolve(recipe, manifest, Machine("cpu", cache=cache, progress=False))
     logs: list[dict[str, float]] = [{}]
     if name != "random":
         batches = loader(clips, learning.batch, learning.epochs, recipe.seed)
-        views = Views((recipe.view,), **view_options(recipe))
-        logs = [tick.read() for tick in fit(run, batches, views, lr_schedule(recipe))]
+        views = Views((recipe.view,), **experiment.view_options)
+        logs = [tick.read() for tick in fit(run, batches, views, experiment.schedules["lr"])]
 
-    machine = Machine("cpu", cache=cache, progress=False)
-    query, gallery = (
-        run_features(method.encoder, manifest, recipe, part, machine) for part in ("test", "train")
-    )
+    query, gallery = (run_features(method.encoder, experiment, part) for part in ("test", "train"))
     # a collapse happens behind the projection
     projection = getattr(method, "projection", nn.Identity()).eval()
     with torch.no_grad():

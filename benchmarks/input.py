@@ -60,9 +60,9 @@ from vssl_nb.data.video import decode, encode, probe, transcode
 from vssl_nb.data.views import Views
 from vssl_nb.config import Recipe
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.runs.parts import training_clips
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.training.loop import SHARED_BYTES, loader, shared_memory
-from vssl_nb.training.machine import keep_memory
+from vssl_nb.training.machine import Machine, keep_memory
 
 T, SIZE = 32, 128
 BASELINE = "PIL per frame (baseline)"
@@ -76,7 +76,7 @@ def augmented_recipe() -> Recipe:
 
 
 def clips_of(m: Manifest, recipe: Recipe) -> TrainClips:
-    return training_clips(recipe, m, 0)
+    return resolve(recipe, m, Machine("cpu", cache=0)).clips
 
 
 def one_thread() -> None:

@@ -28,7 +28,7 @@ from vssl_nb.measure.fixed_clips import FixedClips
 from vssl_nb.measure.health import frozen_by_class, motion_focus, need_of_motion
 from vssl_nb.nets.backbones import create
 from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained
-from vssl_nb.runs.parts import view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.training.machine import Machine
 
 COMPARED = ("SimCLR", "MoQuad")
@@ -42,7 +42,7 @@ def focus(
 ) -> dict[str, float]:
     "Where an encoder looks in the test videos of a run."
     encoder = encoder or t.encoder
-    protocol, options = t.protocol("clean", clips=1), view_options(t.recipe)
+    protocol, options = t.protocol("clean", clips=1), resolve(t.recipe).view_options
     features = extract(
         encoder, t.manifest, "train", t.split, t.view, protocol, machine=machine, **options
     )
@@ -90,7 +90,7 @@ def one_seed(
         reference.view,
         reference.protocol("clean"),
         machine=machine,
-        **view_options(reference.recipe),
+        **resolve(reference.recipe).view_options,
     )
     groups = need_of_motion(frozen)
     classes, gain = gains(r1["SimCLR"], r1["MoQuad"], groups)

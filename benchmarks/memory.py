@@ -37,12 +37,13 @@ from torch.profiler import ProfilerActivity, profile
 
 from vssl_nb.methods.recipes import RECIPES, find, override
 from vssl_nb.config import Recipe
-from vssl_nb.runs.budget import VIDEOS, plan, trace_step
+from vssl_nb.runs.budget import VIDEOS, plan
+from vssl_nb.runs.experiment import BlankVideos, resolve
 from vssl_nb.runs.finetuning import TRAININGS
-from vssl_nb.runs.parts import build
+from vssl_nb.runs.trace import trace_step
 from vssl_nb.training import loop
 from vssl_nb.training.loop import TrainingState, fit
-from vssl_nb.training.machine import DTYPES, checkpoint_activations
+from vssl_nb.training.machine import DTYPES, Machine
 
 SIZES = {"tiny": (16, 64), "small": (16, 112), "s3d": (16, 64)}  # frames and side
 BATCHES = {"tiny": (8, 32), "small": (4, 8), "s3d": (4, 8)}
@@ -76,16 +77,18 @@ def train(
     after_step: Callable[[], None],
 ) -> None:
     "Two steps of the loop itself."
-    parts = build(recipe, 100, torch.device(device))
-    checkpoint_activations(parts.method.encoder, again)
-    batches, order = parts.batches, parts.batches.batch_sampler
+    machine = Machine(device, activation_checkpointing=again)
+    experiment = resolve(recipe, BlankVideos(100), machine)
+    batches: Any = experiment.batches
+    order = batches.batch_sampler
     order.total = order.per_epoch = 2
     # memory that is really used
     batches.frames = lambda shape: torch.full(shape, 7, dtype=torch.uint8)
     if device == "cuda":
         batches.pin = lambda x: x.pin_memory()
-    run = TrainingState(parts.method, parts.optimizer)
-    for result in fit(run, batches, parts.views, parts.schedule, device, DTYPES[dtype]):
+    run = TrainingState(experiment.method, experiment.optimizer)
+    steps = fit(run, batches, experiment.views, experiment.schedules, device, DTYPES[dtype])
+    for result in steps:
         result.read()
         after_step()
 
@@ -157,7 +160,8 @@ def measure(case: dict[str, Any], way: str) -> dict[str, int]:
 def computed(case: dict[str, Any], device: str) -> int:
     "Bytes of a step, without taking one."
     gpu = device == "cuda"
-    trace = trace_step(recipe_of(case), "bfloat16" if gpu else "float32", case["again"])
+    experiment = resolve(recipe_of(case))
+    trace = trace_step(experiment, "bfloat16" if gpu else "float32", case["again"])
     return sum(trace.peak(gpu).values())
 
 
@@ -190,7 +194,7 @@ def table(
     "The plan of each; those that differ in name, data or views of one size share traces."
     rows = []
     for recipe, videos in recipes:
-        row = plan(recipe, videos=videos)
+        row = plan(resolve(recipe, BlankVideos(videos)))
         rows.append(row)
         print(f"{recipe.name:28} {row['memory']:8.2f} GB {row['batches']}", flush=True)
     return rows

@@ -70,7 +70,7 @@ from vssl_nb.config import Recipe
 from vssl_nb.methods.recipes import find, flat_fields, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.runs.evaluation import open_trained
-from vssl_nb.runs.parts import encoder_about
+from vssl_nb.runs.experiment import encoder_metadata
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.run_folder import read_json, write_json
 from vssl_nb.training.machine import Machine, keep_memory
@@ -257,7 +257,7 @@ class Untrained:
     def add_encoder(
         self, name: str, net: nn.Module, view: str = "rgb", side: int | None = None, **options: Any
     ) -> None:
-        protocol = encoder_protocol(encoder_about(self.recipe))
+        protocol = encoder_protocol(encoder_metadata(self.recipe))
         if side:
             protocol = replace(protocol, size=side)
 
@@ -315,7 +315,7 @@ def trained(
     run: Path,  # its folder
     recipe: Recipe,
     machine: Machine,
-    init_from: Path | None = None,
+    start: Path | None = None,  # run whose encoder it begins with
 ) -> Measurement:
     "Train, and measure; what is known already is read."
     file = run / "measured.json"
@@ -324,8 +324,9 @@ def trained(
     if run.exists():
         shutil.rmtree(run)  # killed: its time would not be whole
 
+    networks = {"encoder": start} if start else {}
     began = time.process_time()
-    pretrain(recipe, data, run, machine=machine, init_from=init_from)
+    pretrain(recipe, data, run, machine=machine, networks=networks)
     seconds = time.process_time() - began
     card = read_json(run / "card.json", "a run")
     t = open_trained(run, data)
@@ -501,8 +502,8 @@ class OwnClips:
         part = self.parts[cell.clips]
         recipe = self.recipe(cell.method, cell.clips, cell.seed, cell.times)
         run = self.a.folder / cell.folder(part.clips)
-        init_from = self.given if cell.start == GIVEN else None
-        row = trained(self.data[cell.clips], run, recipe, self.machine, init_from)
+        start = self.given if cell.start == GIVEN else None
+        row = trained(self.data[cell.clips], run, recipe, self.machine, start)
         self.rows[cell.clips].setdefault(cell.name, []).append(row)
         r1, probe = (f"{np.mean(row[measure]):.1%}" for measure in MEASURES)
         print(

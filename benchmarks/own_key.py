@@ -44,8 +44,10 @@ def r1_of(
         run,
         (run / "recipe.json").exists(),
         machine,
-        init_from=home / "infonce-toy-rgb",
-        sampler=home / "infonce-toy-residual",
+        networks={
+            "encoder": home / "infonce-toy-rgb",
+            "sampler": home / "infonce-toy-residual",
+        },
     )
     return retrieve(run, machine=machine, walls=0)[0]["r1"]
 

@@ -38,7 +38,7 @@ def chosen_in(recipe: dict[str, Any]) -> dict[str, Any]:
 
 def measure(folder: Path, minutes: float, out: Path, options: list[str]) -> dict[str, Any]:
     "One command, and what its run folder says."
-    command = [sys.executable, "-m", "vssl_nb.cli", "pretrain", "own-videos", "--data", folder]
+    command = [sys.executable, "-m", "vssl_nb.app.cli", "pretrain", "own-videos", "--data", folder]
     command += ["--out", out, "--minutes", str(minutes), "--quiet", *options]
     load, began = os.getloadavg(), time.monotonic()
     done = subprocess.run(command, text=True, capture_output=True)

@@ -25,6 +25,7 @@ then, so delete a run of it that was killed if you want these numbers to the dig
 import json
 import statistics
 import time
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -74,13 +75,14 @@ def train(
     recipe: Recipe,
     home: Path,  # of the seed
     name: str,  # of the run
-    **first: Path,  # the runs that it begins with, and that mines
+    # network -> run that it begins with: the encoder, and what mines
+    networks: Mapping[str, Path] = {},
 ) -> dict[str, Any]:
     "R@1, and of a run that mines how many of its keys are right; in another process."
     run = home / name
     began = time.process_time()
     machine = Machine("cpu", cache=VideoCache(read(home / "toy"), 2**31), progress=False)
-    pretrain(recipe, home / "toy", run, (run / "recipe.json").exists(), machine, **first)
+    pretrain(recipe, home / "toy", run, (run / "recipe.json").exists(), machine, networks=networks)
     row = {"name": name, "r1": retrieve(run, machine=machine, walls=0)[0]["r1"]}
     steps = steps_of(run)
     row |= {"steps": len(steps), "cpu_seconds": round(time.process_time() - began, 1)}
@@ -111,15 +113,15 @@ def drop_own_keys(seed: int) -> None:
 def train_choice(seed: int, home: Path, choice: str, changes: dict[str, Any]) -> dict[str, Any]:
     "The frames, with the positives of a choice."
     recipe = recipe_of(choice, seed, changes)
-    first = {"init_from": home / STARTS[0]}
+    networks = {"encoder": home / STARTS[0]}
     if "coclr" in recipe.name:
-        first["sampler"] = home / STARTS[1]
+        networks["sampler"] = home / STARTS[1]
 
     usual = ubernce.with_labels
     if choice == "labels, dropped":
         drop_own_keys(seed)
     try:
-        return train(recipe, home, choice, **first)
+        return train(recipe, home, choice, networks=networks)
     finally:
         ubernce.with_labels = usual
 

@@ -30,7 +30,7 @@ def trained(
     data: Path,
     run: Path,  # its folder
     machine: Machine,
-    **options: Any,  # of `pretrain`: `init_from`, `sampler`, …
+    **options: Any,  # of `pretrain`: `networks`, `health_every`, …
 ) -> dict[str, Any]:  # its card
     "Train a run, from where it stands; stops the script where the training was stopped."
     if not is_finished(run):

@@ -49,7 +49,7 @@ from vssl_nb.app.search import (
 from vssl_nb.training import checkpoints
 
 PARTS = Path(__file__).with_name("search_parts.py")
-VSSL = [sys.executable, "-m", "vssl_nb.cli", "search"]
+VSSL = [sys.executable, "-m", "vssl_nb.app.cli", "search"]
 INSIDE = "a file of the folder"
 # queries that an untrained network encodes
 OUTSIDE, SPAN = "a file from outside", "a span of time of it"

@@ -67,7 +67,7 @@ from vssl_nb.methods.infonce import InfoNCE
 from vssl_nb.methods.provico import ProViCo
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import cost, create
-from vssl_nb.runs.parts import build_method, training_draw, training_views
+from vssl_nb.runs.experiment import resolve, training_draw
 from vssl_nb.ssl import memory as momentum
 from vssl_nb.ssl.mining import mine
 from vssl_nb.training.loop import TrainingState, make_optimizer, step_optimizer
@@ -263,8 +263,9 @@ class Quadruples:
         start = "moquad-toy" if o["backbone"] == "tiny" else "moquad-ucf101-r3d18"
         recipe = override(find(start), backbone=o["backbone"], length=T, size=S, batch=o["batch"])
         learning, self.clips, self.length = recipe.learning, recipe.sampling.clips, T
-        self.method = build_method(recipe)
-        self.views, self.draw = training_views(recipe), training_draw(recipe)
+        experiment = resolve(recipe)
+        self.method, self.views = experiment.method, experiment.views
+        self.draw = training_draw(recipe)
         self.optimizer = make_optimizer(
             self.method,
             learning.optimizer,
@@ -350,7 +351,7 @@ class ProViCoSteps:
             find("provico-ucf101-r3d18"), backbone=o["backbone"], length=T, size=S, batch=o["batch"]
         )
         learning = recipe.learning
-        self.method = build_method(recipe)
+        self.method = resolve(recipe).method
         self.optimizer = make_optimizer(
             self.method,
             learning.optimizer,

@@ -34,9 +34,9 @@ from vssl_nb.data.views import Views
 from vssl_nb.measure.retrieval import centre_and_normalise, recall, retrieval_recall
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import create
-from vssl_nb.papers.reproduce import demo
+from vssl_nb.app.demo import demo
 from vssl_nb.runs.evaluation import open_trained, run_features
-from vssl_nb.runs.parts import lr_schedule, training_clips, view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.runs.pretraining import read_weights
 from vssl_nb.training.loop import TrainingState, fit, loader, make_optimizer
 from vssl_nb.training.run_folder import write_json
@@ -65,24 +65,23 @@ def cross_entropy(home: Path, seed: int, changes: dict[str, Any]) -> dict[str, A
     recipe = override(find("ubernce-toy-rgb"), seed=seed, **changes)
     manifest = read(home / "toy")
     learning = recipe.learning
+    experiment = resolve(recipe, manifest, Machine("cpu", cache=2048, progress=False))
     began = time.monotonic()
     method = CrossEntropy(create(recipe.backbone, seed=seed), recipe.view, len(manifest.labels))
-    weights = read_weights(home / "infonce-toy-rgb", recipe, "encoder")
+    weights = read_weights(home / "infonce-toy-rgb", experiment, "encoder")
     method.encoder.load_state_dict(
         {k.removeprefix("encoder."): v for k, v in weights.items() if k.startswith("encoder.")}
     )
 
     optimizer = make_optimizer(method, learning.optimizer, learning.lr, learning.weight_decay)
     run = TrainingState(method, optimizer)
-    batches = loader(training_clips(recipe, manifest, 2048), learning.batch, learning.epochs, seed)
-    views = Views((recipe.view,), **view_options(recipe))
-    top1 = [step.read()["top1"] for step in fit(run, batches, views, lr_schedule(recipe))]
+    batches = loader(experiment.clips, learning.batch, learning.epochs, seed)
+    views = Views((recipe.view,), **experiment.view_options)
+    rate = experiment.schedules["lr"]
+    top1 = [step.read()["top1"] for step in fit(run, batches, views, rate)]
     last = top1[-50:]
 
-    quiet = Machine("cpu", progress=False)
-    query, gallery = (
-        run_features(method.encoder, manifest, recipe, part, quiet) for part in ("test", "train")
-    )
+    query, gallery = (run_features(method.encoder, experiment, part) for part in ("test", "train"))
     shares = retrieval_recall(query, gallery, (1, 5, 10))
     row = {"name": "cross-entropy", "view": recipe.view} | {f"r{k}": v for k, v in shares.items()}
     return row | {

@@ -24,7 +24,7 @@ from vssl_nb.data.views import Views
 from vssl_nb.methods.recipes import find
 from vssl_nb.runs.cotraining import contrastive_network, mining_candidates
 from vssl_nb.runs.evaluation import open_trained
-from vssl_nb.runs.parts import training_clips, view_options
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.ssl.memory import l2_normalize
 from vssl_nb.training.loop import loader
 from vssl_nb.training.machine import Machine
@@ -43,9 +43,9 @@ def pairs(home: Path, manifest: Manifest, videos: int) -> dict[str, Tensor]:
     they are.
     """
     recipe = find(RUNS["coclr"])
-    clips = training_clips(recipe, manifest)
-    raw = next(iter(loader(clips, videos, 1, seed=0)))
-    batch = Views(("rgb", "residual"), **view_options(recipe))(raw)
+    experiment = resolve(recipe, manifest)
+    raw = next(iter(loader(experiment.clips, videos, 1, seed=0)))
+    batch = Views(("rgb", "residual"), **experiment.view_options)(raw)
 
     tensors = {"pair.row": batch["row"].int()}
     for name, run in RUNS.items():

@@ -69,13 +69,13 @@ def prepare(
     beginnings = BEGINNINGS if "CoCLR, frames" in names else ()
     for name in (*beginnings, *names):
         recipe = recipe_of(name, SEED, EPOCHS, {})
-        runs = {}
+        networks = {}
         if name.startswith("CoCLR"):
             weights, sampler = (home / folder_name(b) for b in BEGINNINGS)
-            runs = {"init_from": weights, "sampler": sampler}
+            networks = {"encoder": weights, "sampler": sampler}
         epoch = len(manifest.select("train")) // recipe.learning.batch
         out = home / folder_name(name)
-        pretrain(recipe, home / "toy", out, False, machine, max_steps=epoch, **runs)
+        pretrain(recipe, home / "toy", out, False, machine, max_steps=epoch, networks=networks)
         steps[name] = epoch * recipe.learning.epochs
     return {name: steps[name] for name in names}
 

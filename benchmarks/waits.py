@@ -28,7 +28,7 @@ import measurement
 from result_files import Stamp, settings_of, write_results
 
 JOBS = ("demo", "pretrain", "retrieve", "search", "page")
-PROGRAM = (sys.executable, "-m", "vssl_nb.cli")
+PROGRAM = (sys.executable, "-m", "vssl_nb.app.cli")
 PAGE = Path(__file__).parents[1] / "nbs" / "lessons" / "05_infonce.ipynb"
 
 

@@ -55,7 +55,7 @@ from vssl_nb.methods.recipes.cpr import cascade_options
 from vssl_nb.methods.recipes import find, override, to_dict
 from vssl_nb.runs.cotraining import compare_miners, mining_networks
 from vssl_nb.runs.evaluation import EvaluatedEncoder, open_trained, untrained_encoder
-from vssl_nb.runs.parts import training_clips
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.training.machine import Machine, keep_memory
 
 SEEDS = range(41, 49)
@@ -231,7 +231,7 @@ def colour_codes(
 
 def nearest_by_colours(recipe: Recipe, manifest: Manifest) -> float:
     "How often the anchor nearest to a positive by colours is that of its own video."
-    clips = training_clips(recipe, manifest, 2**31)
+    clips = resolve(recipe, manifest, Machine("cpu", cache=2**31)).clips
     views = Views(("rgb",), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     anchors: list[np.ndarray] = []
     positives: list[np.ndarray] = []
@@ -518,18 +518,18 @@ def nearest_pair_a_video(
 def train(name: str, run: Run, recipe: Recipe, home: Path, cache: VideoCache) -> dict[str, Any]:
     "Steps, clips and seconds of a finished run."
     began = time.process_time()
-    starts = {}
+    networks = {}
     if run.begins:
-        starts["init_from"] = home / folder_name(run.begins)
+        networks["encoder"] = home / folder_name(run.begins)
     if run.sampler:
-        starts["sampler"] = home / folder_name(run.sampler)
+        networks["sampler"] = home / folder_name(run.sampler)
     machine = Machine("cpu", "bfloat16", cache=cache, progress=False)
 
     usual = provico.positive_pairs
     if name == QUANTILE:
         provico.positive_pairs = nearest_pair_a_video
     try:
-        card = trained(recipe, home / "toy", home / folder_name(name), machine, **starts)
+        card = trained(recipe, home / "toy", home / folder_name(name), machine, networks=networks)
     finally:
         provico.positive_pairs = usual
     return {
