@@ -6,10 +6,11 @@ from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ..config import Recipe, read_lines
+from ..config import Recipe
 from ..fields import interval, out_of_range
 from ..methods.recipes import METHODS, RECIPES, find, override
 from ..names import did_you_mean, look_up
+from ..runs.finetuning_presets import PRESETS
 from .commands import COMMANDS
 from .options import (
     Mistake,
@@ -122,11 +123,8 @@ def named_recipe(
 
 # -- checks
 
-# options whose values are names in a table: what they name, and the table
-NAMED = {
-    "preset": ("a training", "runs/trainings.csv"),
-    "finetune": ("a training", "runs/trainings.csv"),
-}
+# options whose values are presets of fine-tuning
+TRAINING_OPTIONS = ("preset", "finetune")
 
 
 def _check_values(
@@ -146,12 +144,11 @@ def _check_values(
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise Mistake(f"--device {device}: is not one of auto, cpu, cuda, cuda:1")
 
-    for option, (kind, table) in NAMED.items():
+    for option in TRAINING_OPTIONS:
         name = values.get(option) or ""
         outside = ":" in name  # imported later
         if name and not outside and command != "probe":
-            known = {row["name"]: row for row in read_lines(table)}
-            look_up(name.removesuffix("_held_out"), known, kind)
+            look_up(name.removesuffix("_held_out"), PRESETS, "a training")
 
     protocol = values.get("protocol") or ""
     if protocol and ":" not in protocol and command != "probe":

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import vssl_nb
-from ..config import Augment, Learning, Recipe, Sampling, read_fields, read_lines
+from ..config import Augment, Learning, Recipe, Sampling
 from ..fields import Count, RecipeError, Settings
 from ..data.manifest import Manifest
 from ..distributed import is_main, on_main, start, world_size
@@ -57,6 +57,7 @@ from vssl_nb.runs.evaluation import (
 )
 from ..measure.splits import warn_of_copies
 from .experiment import Experiment, PlateauSchedule, encoder_metadata, resolve
+from .finetuning_presets import PRESETS
 from vssl_nb.runs.pretraining import (
     earlier_run,
     manifest_place,
@@ -194,15 +195,14 @@ class FineTuning(Settings):
 
 
 def read_trainings() -> dict[str, FineTuning]:  # by name
-    "The presets; the table has the source of each number."
+    "The presets, and for each that takes the last epoch one that chooses it on held-out videos."
     presets: dict[str, FineTuning] = {}
-    for line in read_lines("runs/trainings.csv"):
-        fields = read_fields(line["fields"]) | {"name": line["name"]}
-        protocol, _, tested = line["testing"].partition(": ")
-        if protocol:
-            fields["testing"] = Protocol(protocol, **read_fields(tested))
-        like = presets.get(line["like"], FineTuning(name=""))
-        presets[line["name"]] = override(like, **fields)
+    for name, preset in PRESETS.items():
+        fields = {**preset.fields, "name": name}
+        if preset.protocol:
+            fields["testing"] = Protocol(preset.protocol, **preset.testing)
+        like = presets.get(preset.like, FineTuning(name=""))
+        presets[name] = override(like, **fields)
 
     # ours: 80 % of the videos are trained on, the others choose the epoch
     held_out = {
