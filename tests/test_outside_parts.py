@@ -6,13 +6,11 @@ None of our files changes for them. `test_outside.py` does the same through the 
 
 import csv
 import importlib
-import inspect
 from pathlib import Path
 
 import pytest
 import torch
 
-from vssl_nb.config import Learning
 from vssl_nb.contracts import Encoder, Method
 from vssl_nb.data import toy
 from vssl_nb.data.views import Views
@@ -22,15 +20,6 @@ from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.checkpoints import load, read_encoder
 
 QUIET = dict(device="cpu", workers=0, progress=False)
-EXPERIMENT = importlib.util.find_spec("vssl_nb.runs.experiment")
-resolved = pytest.mark.skipif(
-    EXPERIMENT is None or "weight_decay_end" not in Learning.__dataclass_fields__,
-    reason="needs vssl_nb.runs.experiment: the exported network, and a schedule of weight decay",
-)
-view_options = pytest.mark.skipif(
-    all(p.kind != p.VAR_KEYWORD for p in inspect.signature(Views).parameters.values()),
-    reason="needs options that a view declares by itself",
-)
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +40,6 @@ def numbers(run, column):
         return [float(row[column]) for row in csv.DictReader(file)]
 
 
-def begin_with(run):
-    "Arguments of `pretrain` for a run whose encoder gives the first weights."
-    if "networks" in inspect.signature(pretrain).parameters:
-        return {"networks": {"encoder": run}}
-    return {"init_from": run}
-
-
 def test_a_masked_method_learns(packages, videos, tmp_path):
     recipe = packages("masked.recipes").masked
     encoder = create("masked.method:two_blocks", seed=1)
@@ -75,7 +57,7 @@ def test_the_slow_copy_begins_with_the_weights_of_the_run(packages, videos, tmp_
     first = pretrain(recipe, videos, tmp_path / "first", **QUIET)
     # a rate of 0, so that what the networks begin with is what they end with
     still = override(recipe, lr=0.0, epochs=1, momentum=1.0)
-    second = pretrain(still, videos, tmp_path / "second", **begin_with(first), **QUIET)
+    second = pretrain(still, videos, tmp_path / "second", networks={"encoder": first}, **QUIET)
     begun = load(second / "last.pt")["method"]
     given = load(first / "last.pt")["method"]
     names = [name for name in given if name.startswith("encoder.")]
@@ -86,11 +68,10 @@ def test_the_slow_copy_begins_with_the_weights_of_the_run(packages, videos, tmp_
         assert torch.equal(begun[copy], given[name]), f"{copy} kept its random weights"
 
 
-@resolved
 def test_the_slow_copy_is_exported_and_weight_decay_has_a_schedule(packages, videos, tmp_path):
     recipe = override(packages("masked.recipes").masked, weight_decay=0.04, weight_decay_end=0.4)
     run = pretrain(recipe, videos, tmp_path / "run", **QUIET)
-    exported = read_encoder(run)[0].state_dict()
+    exported = read_encoder(run / "encoder.safetensors", outside=True)[0].state_dict()
     state = load(run / "last.pt")
     for name, weight in exported.items():
         assert torch.equal(weight, state["method"][f"target.{name}"]), name
@@ -106,7 +87,6 @@ def test_a_view_without_a_word_about_its_option(packages):
     assert torch.allclose(made, (clips.mean(2, keepdim=True) - 0.5).expand_as(clips))
 
 
-@view_options
 def test_a_view_with_an_option(packages):
     packages("brightness")
     clips = torch.rand(2, 1, 3, 4, 8, 8, generator=torch.Generator().manual_seed(0))
