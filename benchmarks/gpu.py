@@ -67,7 +67,7 @@ TRAINED = {
 FAST, COMPILED = "all, bfloat16", "all, bfloat16, compile"
 WORKERS = max((os.cpu_count() or 1) - 2, 1)  # that decode
 REAL_MINUTES = 60
-CELLS = ("library/augmentation", "lessons/02_motion", "library/loop")  # pages
+CELLS = ("library/augmentation", "library/tvl1", "library/loop")  # pages
 GPU = ("--device", "cuda")
 
 # JHMDB: 708 copies of 112 px, hardly longer than 16 frames with stride 2; 491 videos to train on in

@@ -1,8 +1,8 @@
-"""What waits for a GPU is walked through on a pretended one: scripts and `#| cuda` cells.
+"""What waits for a GPU is walked through on a pretended one: scripts of `benchmarks/` and cells
+marked `#| cuda`.
 
 Numbers are pretended, too (each that is read is 1), so what they are compared with is left out;
-everything
-else runs: the first real run should fail on nothing but numbers."""
+everything else runs: the first real run should fail on nothing but numbers."""
 
 import ast
 import json
@@ -114,10 +114,10 @@ def quick_flow(monkeypatch):
 def test_flow(tmp_path, monkeypatch):
     import flow as script
 
-    from vssl_nb.data import views
+    from vssl_nb.data import tvl1
 
     quick_flow(monkeypatch)
-    monkeypatch.setattr(script, "tvl1", views.tvl1)
+    monkeypatch.setattr(script, "tvl1", tvl1.tvl1)
     out = tmp_path / "out.json"
     with mock.patch.dict(sys.modules, cv2=None):  # the baseline is none of the GPU's business
         run_main(
@@ -292,7 +292,7 @@ def test_gpu_jobs_resume_and_go_on(tmp_path, monkeypatch, capsys):
         "memory",
         "input",
         "cells-augmentation",
-        "cells-02_motion",
+        "cells-tvl1",
         "cells-loop",
         "flow",
         "compile",
