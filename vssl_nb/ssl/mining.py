@@ -188,10 +188,10 @@ class Cascade:
         excluded: Tensor,  # (B, N) bool
     ) -> Iterator[Tensor]:  # after each stage (B, n): which candidates are left, in no order
         "Go through the stages."
+        views = stage_views(self.order, self.stages, tuple(sims))
         N = excluded.shape[1]
         of = "previous" if self.order == "paper" else "memory"
         sizes = stage_sizes(N, self.stages, self.ratio, self.k, of)
-        views = stage_views(self.order, self.stages, tuple(sims))
 
         sim = sims[views[0]].masked_fill(excluded, -torch.inf)
         left = largest(sim, sizes[0])
