@@ -447,7 +447,7 @@ def test_whoever_is_in_the_pass_moves_no_bit(name):
             see = protocol(dtype=dtype)
 
             def passed(order):
-                return features._pass(net, x[order], "rgb", see)
+                return features._encode(net, x[order], "rgb", see)
 
             a, b, c = passed([0, 1, 2]), passed([2, 4, 0]), passed([5, 0, 0])
             assert (

@@ -126,7 +126,7 @@ def test_the_features_of_iic(name):
     assert BACKBONES[name].clip == (16, 112, 112)
     with torch.inference_mode():
         x = clips(1, 3, 16, 112, 112)
-        found, maps = features._pass(net, x, "rgb", see), net.maps(x)
+        found, maps = features._encode(net, x, "rgb", see), net.maps(x)
     assert found.shape == (1, 512 * 2 * 3 * 3) == (1, 9216)
     by_hand = torch.stack(
         [
