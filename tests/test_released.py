@@ -26,6 +26,7 @@ from vssl_nb.nets.heads import make_head
 from vssl_nb.methods.recipes import find
 from vssl_nb.app.convert import save_released
 from vssl_nb.app.sharing import from_pretrained, save_pretrained
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.runs.released import (
     DIFFERING,
     LACKS,
@@ -482,7 +483,7 @@ def test_iic_fine_tuned(tmp_path):
     assert r.view_options()["residual"] == "rolled"  # ft_classify.py does not scale
     assert torch.equal(r.classifier.logits(CLIPS), net.linear(net(CLIPS)))
     with pytest.raises(ValueError, match="has method classifier, and iic-toy has iic; .* --init"):
-        continued_state(r, None, find("iic-toy"), 1)  # no pretraining goes on with it
+        continued_state(r, None, resolve(find("iic-toy")))  # no pretraining goes on with it
     back = torch.load(save_released(r, tmp_path / "again.pt"), weights_only=True)["model"]
     assert back.keys() == net.state_dict().keys() and [*back][-2:] == [
         "linear.weight",

@@ -755,6 +755,8 @@ ELSEWHERE = {
     "cannot be written ({e.strerror}); choose another": PYTHON,
     "wait until it has ended, or choose another --out": "test_sudden_death.py",
     "leave --activation-checkpointing out": "test_machine.py",
+    "give --warmup below that, or more --epochs": "test_experiment.py",
+    "use --backbone {": "test_experiment.py",
 }
 
 
