@@ -30,6 +30,7 @@ NAMED_AFTER_PAPERS = {
     "nets.backbones": "networks",
     "measure.classify": "a protocol",
     "measure.protocols": "protocols",
+    "runs.finetuning_presets": "presets",
     "app.commands.measurement": "a protocol",
     "app.demo": "rows of its table",
     "runs.released": "files of released code",

@@ -105,7 +105,7 @@ def asks_for_help(args: list[str]) -> bool:
     return bool({"-h", "--help"} & set(args[:end]))
 
 
-def summary(
+def command_summary(
     kind: type,  # of a command
 ) -> str:
     "The first paragraph of its docstring, as one line."
@@ -115,7 +115,7 @@ def summary(
 
 def overview() -> str:
     "What `vssl-nb` prints when it is given nothing."
-    commands = [f"  {name:13}{summary(kind)}" for name, kind in COMMANDS.items()]
+    commands = [f"  {name:13}{command_summary(kind)}" for name, kind in COMMANDS.items()]
     return "\n".join(
         [
             f"vssl-nb {__version__}: self-supervised video representation learning",
