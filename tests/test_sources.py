@@ -71,6 +71,11 @@ INERT: dict[str, Callable[[Flat], bool]] = {
     "drops": unless("schedule", "steps", None),
     "gamma": unless("schedule", "steps"),
     "warmup": unless("schedule", "cosine"),
+    # a cosine that ends at 0, a momentum that ends at 1 and a weight decay that stays: the schedules
+    # that have rows of their own
+    "lr_floor": zero("lr_floor"),
+    "weight_decay_end": lambda f: f["weight_decay_end"] is None,
+    "momentum_end": lambda f: f["momentum_end"] == 1,
     "patience": unless("schedule", "plateau"),
     "floor": unless("schedule", "plateau"),
     "miner_options": unless("miner", "cascade"),
