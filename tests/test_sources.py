@@ -71,8 +71,7 @@ INERT: dict[str, Callable[[Flat], bool]] = {
     "drops": unless("schedule", "steps", None),
     "gamma": unless("schedule", "steps"),
     "warmup": unless("schedule", "cosine"),
-    # a cosine that ends at 0, a momentum that ends at 1 and a weight decay that stays: the schedules
-    # that have rows of their own
+    # as the schedules that have rows of their own are without them
     "lr_floor": zero("lr_floor"),
     "weight_decay_end": lambda f: f["weight_decay_end"] is None,
     "momentum_end": lambda f: f["momentum_end"] == 1,
