@@ -129,7 +129,7 @@ class TinyViT(nn.Module):
 @dataclass(frozen=True)
 class MaskedSettings:
     hidden_share: float = 0.75  # of the tubes
-    name: ClassVar[str] = "masked"
+    name: ClassVar[str] = "masked_tubes"
     method: ClassVar[str] = f"{__name__}:Masked"
     clips: ClassVar = ("x",)
 

@@ -55,6 +55,9 @@ class Encoder(Protocol):
     - `tokens(x, keep=None)`: (B, N, D) tokens in place of their mean, for masked methods; `keep`,
       (B, n) long, are the indices of the visible ones. Position embeddings are those of the visible
       places. `vit_*` have it.
+    - `tubelets`: the layer that makes the tokens, with `tubelet`, `places`, `shape(x)`,
+      `coordinates(shape)` and `positions(shape, dim)` as `nets.backbones.Tubelets`; for masked
+      methods.
     - `activation_checkpointing`: bool; True keeps the input of each block alone while training.
     """
 

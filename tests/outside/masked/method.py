@@ -61,7 +61,7 @@ class Masked(nn.Module):
     def forward(self, batch):
         (x,) = named_clips(batch, self.view, ("x",))
         t, h, w = (size // k for size, k in zip(x.shape[2:], self.encoder.tubelets.tubelet))
-        positions = self.encoder.tubelets.positions(t, h, w, x.device).flatten(0, 2)
+        positions = self.encoder.tubelets.positions((t, h, w), device=x.device)
         visible, hidden = (i.to(x.device) for i in self.split(len(x), t * h * w, batch))
 
         predicted = self.predictor(self.encoder.tokens(x, visible), positions[hidden])

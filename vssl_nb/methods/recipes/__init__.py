@@ -14,6 +14,7 @@ from . import (  # noqa: F401
     moquad,
     provico,
     lejepa,
+    masked,
     supervised,
 )
 from ...config import (
