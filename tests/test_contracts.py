@@ -24,7 +24,8 @@ MORE = {
 def make(name):
     settings = METHODS[name]
     cls = load_object(settings.method, "a method")
-    return cls(create("tiny"), view="rgb", seed=0, **MORE.get(name, dict)())
+    encoder = create("vit_toy" if hasattr(settings, "encoder_needs") else "tiny")
+    return cls(encoder, view="rgb", seed=0, **MORE.get(name, dict)())
 
 
 def test_the_file_imports_no_torch():

@@ -22,12 +22,15 @@ OTHER = {
     "simclr": dict(dim=16),
     "byol": dict(momentum=0.5),
     "lejepa": dict(tradeoff=0.1, local_size=32),
+    "masked": dict(mask="frames", predictor_depth=2),
     "coclr": dict(topk=3, drop_own=0.5),
     "iic": dict(negatives=8, intra="repeat"),
     "moquad": dict(alpha=2.0),
     "provico": dict(samples=4, doubt="none"),
     "supervised": dict(batchnorm=True, dropout=0.5),
 }
+# where it needs tokens
+BACKBONE = {"masked": "vit_toy"}
 # what its class is told of the dataset
 MORE = {"iic": dict(videos=16), "supervised": dict(classes=4)}
 
@@ -47,26 +50,28 @@ def test_settings_reach_the_method(name):
     """A class makes its settings from the fields it is given; the others have the default of the
     settings.
     """
-    recipe = override(first_recipe(name), backbone="tiny", size=32, **OTHER[name])
+    backbone = BACKBONE.get(name, "tiny")
+    recipe = override(first_recipe(name), backbone=backbone, size=32, **OTHER[name])
     method = resolve(recipe, BlankVideos(16, 4), Machine("cpu")).method
     assert method.settings == recipe.method != METHODS[name]()
-    networks = {k: create("tiny") for k in recipe.networks} | MORE.get(name, {})
+    networks = {k: create(backbone) for k in recipe.networks} | MORE.get(name, {})
     default = type(method)(**networks)
     assert default.settings == METHODS[name]()
     assert {p.name for p in fields(METHODS[name])} == vars(default.settings).keys()
     with pytest.raises(TypeError, match="temprature"):
         type(method)(**networks, temprature=1.0)
-    wrong = {"samples" if name == "supervised" else "dim": 0}
+    wrong = {{"supervised": "samples", "masked": "predictor_depth"}.get(name, "dim"): 0}
     with pytest.raises(RecipeError, match="=0 must be 1 or more"):
         type(method)(**networks, **wrong)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_encoder_that_is_assigned_is_the_one_that_learns(name):
-    recipe = override(first_recipe(name), backbone="tiny", size=32, **OTHER[name])
+    backbone = BACKBONE.get(name, "tiny")
+    recipe = override(first_recipe(name), backbone=backbone, size=32, **OTHER[name])
     method = resolve(recipe, BlankVideos(16, 4), Machine("cpu")).method
     owner = getattr(method, "pair", method)
-    owner.encoder = other = create("tiny", seed=9)
+    owner.encoder = other = create(backbone, seed=9)
     assert method.encoder is other and sum(m is other for m in method.modules()) == 1
 
 
