@@ -93,7 +93,7 @@ INERT: dict[str, Callable[[Flat], bool]] = {
     "every": unless("selection", "validation", "test"),
     # of the videos that choose an epoch; of the tubelets that are hidden
     "share": lambda f: f.get("selection", f.get("mask")) not in ("validation", "test", *SHARED),
-    "blocks": unless("mask", "blocks"),
+    **dict.fromkeys(("block_counts", "block_shares", "block_aspect"), unless("mask", "blocks")),
     # of a classifier; of the pixels that are predicted
     "normalise": lambda f: f.get("target") == "features",
     "momentum_schedule": lambda f: f.get("target") == "pixels",
