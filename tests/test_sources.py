@@ -32,6 +32,7 @@ OUR_PRESETS = {
 LABELS = {"name", "about", "reasons", "augmentation", "test_clips", "clip"}
 
 Flat = dict[str, Any]
+SHARED = ("tube", "random", "frames")  # masks that hide a share of the tubelets
 COLOURS = ("jitter", "grey", "blur", "permute")
 
 
@@ -90,7 +91,13 @@ INERT: dict[str, Callable[[Flat], bool]] = {
     "samples": lambda f: not f.get("mixture", 1),
     "by": unless("selection", "validation", "test"),
     "every": unless("selection", "validation", "test"),
-    "share": unless("selection", "validation", "test"),
+    # of the videos that choose an epoch; of the tubelets that are hidden
+    "share": lambda f: f.get("selection", f.get("mask")) not in ("validation", "test", *SHARED),
+    **dict.fromkeys(("block_counts", "block_shares", "block_aspect"), unless("mask", "blocks")),
+    # of a classifier; of the pixels that are predicted
+    "normalise": lambda f: f.get("target") == "features",
+    "momentum_schedule": lambda f: f.get("target") == "pixels",
+    "exported": lambda f: f.get("target") == "pixels",
     "strengths": unless("solver", "lbfgs"),
 }
 # of a protocol: what only retrieval has, what sliding windows do not count, and the seed of what is
