@@ -208,7 +208,7 @@ def test_fine_tuning_begins_with_weights_of_transformers(home, tmp_path, capsys)
     assert card["training"]["method"]["layer_decay"] == 0.75
     assert steps_of(out)[-1] < steps_of(out)[0]
     row = json.loads((out / "results.json").read_text())[-1]
-    assert row["recipe"] == "videomae" and row["task"] == "finetune"
+    assert row["name"] == "videomae" and row["task"] == "finetune"
     # it went on from these weights, and not far with so few steps
     before = vit_weights.read_outside(source).network.state_dict()
     encoder, about = read_encoder(out / "classifier.safetensors")
