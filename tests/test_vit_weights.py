@@ -16,7 +16,7 @@ from vssl_nb.methods.supervised import Classifier
 from vssl_nb.nets.backbones import BACKBONES, Backbone, VideoViT, create
 from vssl_nb.runs import vit_weights
 from vssl_nb.training.checkpoints import CheckpointError, read_encoder
-from vssl_nb.training.loop import make_optimizer
+from vssl_nb.training.loop import TrainError, make_optimizer
 
 tf = pytest.importorskip("transformers", reason="not installed: pip install 'vssl_nb[hf]'")
 MEAN = [0.485, 0.456, 0.406]
@@ -193,6 +193,12 @@ def test_other_models_are_refused(tmp_path):
         vit_weights.read_outside("timm:test_vit")
 
 
+def test_weights_of_frames_are_none_of_differences(home):
+    needs = {"name": "mine", "backbone": "vit_toy_videomae", "view": "residual"}
+    with pytest.raises(TrainError, match="learned from frames .rgb., and mine needs residual"):
+        vit_weights.outside_state(f"hf:{home / 'videomae'}", needs)
+
+
 def steps_of(run):
     return [float(row["loss"]) for row in csv.DictReader((run / "steps.csv").open())]
 
@@ -221,6 +227,8 @@ def test_fine_tuning_begins_with_weights_of_transformers(home, tmp_path, capsys)
     assert cli.main(["finetune", source, *QUIET]) == 2
     assert "knows no data; name a manifest with --data" in capsys.readouterr().err
     assert cli.main([*line, "--preset", "scratch"]) == 2
+    assert cli.main(["finetune", "timm:test_vit", *line[2:]]) == 2
+    assert "only VideoMAE and V-JEPA 2 of transformers" in capsys.readouterr().err
     assert not cli.main([*line, "--dry-run", "--resume", "--set", *fields])
 
 

@@ -114,7 +114,7 @@ class Classifier(nn.Module):
             return []
 
         s = self.settings
-        groups = []
+        groups: list[dict[str, Any]] = []
         if s.layer_decay < 1:
             for block, factor in zip(encoder_blocks(self.encoder), self.layer_factors()):
                 groups.append({"params": block, "lr": s.lr_encoder * factor})

@@ -66,7 +66,7 @@ def shape_of(
 ) -> dict[str, Any]:  # plain values
     "What decides whether weights fit."
     block: Any = net.get_submodule("block0")
-    tubelets = net.tubelets
+    tubelets: Any = net.tubelets
     return {
         "dim": net.dim,
         "depth": len(net.blocks) - 2,
