@@ -226,9 +226,12 @@ def test_fine_tuning_begins_with_weights_of_transformers(home, tmp_path, capsys)
     assert cli.main([*line[:3], "nowhere"]) == 2
     assert cli.main(["finetune", source, *QUIET]) == 2
     assert "knows no data; name a manifest with --data" in capsys.readouterr().err
-    assert cli.main([*line, "--preset", "scratch"]) == 2
-    assert cli.main(["finetune", "timm:test_vit", *line[2:]]) == 2
+    other = [*line[2:4], "--out", str(tmp_path / "other"), *QUIET]
+    assert cli.main(["finetune", source, *other, "--preset", "scratch"]) == 2
+    assert "scratch begins with random ones" in capsys.readouterr().err
+    assert cli.main(["finetune", "timm:test_vit", *other]) == 2
     assert "only VideoMAE and V-JEPA 2 of transformers" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
     assert not cli.main([*line, "--dry-run", "--resume", "--set", *fields])
 
 
