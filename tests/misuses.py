@@ -326,8 +326,9 @@ BY_HAND = [
             "hf:nowhere: is an encoder of another library, and no run; take it to",
             [command, "hf:nowhere"],
         )
-        for command in ("mine", "uncertainty", "finetune")
+        for command in ("mine", "uncertainty")
     ),
+    ("hf:nowhere: knows no data; name a manifest with --data", ["finetune", "hf:nowhere"]),
     (
         "what is no run is measured without --view",
         ["retrieve", "hf:nowhere", "--data", "good.csv", "--view", "rgb"],

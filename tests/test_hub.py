@@ -439,7 +439,7 @@ def test_a_verdict(place, tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()], "nothing is kept without a folder"
 
 
-@pytest.mark.parametrize("command", ["mine", "uncertainty", "finetune", "predict"])
+@pytest.mark.parametrize("command", ["mine", "uncertainty", "predict"])
 def test_what_takes_a_run(command, place, capsys):
     assert (
         cli.main([command, f"timm:{place / 'timm-vit'}", *["x.mp4"] * (command == "predict")]) == 2

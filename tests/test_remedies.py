@@ -606,6 +606,12 @@ CASES = [
         ["convert", "bare.tar", "new.safetensors"],
         [["convert", "bare.tar", "new.safetensors", "--view", "residual"]],
     ),
+    (
+        "is no file of VideoMAE's pretraining",
+        None,
+        ["finetune", "x.tar", "--data", "films", *TUNE[2:]],
+        [["convert", "x.tar", "new", "--data", "films"], ["finetune", "new", *TUNE[2:]]],
+    ),
     # search
     (
         "; name another folder with --index",
@@ -755,6 +761,7 @@ ELSEWHERE = {
     "cannot be written ({e.strerror}); choose another": PYTHON,
     "wait until it has ended, or choose another --out": "test_sudden_death.py",
     "leave --activation-checkpointing out": "test_machine.py",
+    "or begin a training with it (finetune, pretrain --init)": "test_vit_weights.py",
     "give --warmup below that, or more --epochs": "test_experiment.py",
     "use --backbone {": "test_experiment.py",
 }

@@ -38,6 +38,14 @@ def test_they_are_all_here():
         *NAMES,
         "vit_toy",
         "vit_small",
+        "vit_base",
+        "vit_large",
+        "vit_toy_videomae",
+        "vit_small_videomae",
+        "vit_base_videomae",
+        "vit_large_videomae",
+        "vit_large_vjepa2",
+        "vit_huge_vjepa2",
     ]
 
 

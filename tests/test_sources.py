@@ -68,6 +68,8 @@ INERT: dict[str, Callable[[Flat], bool]] = {
         lambda f: f.get("appearance") == "none",
     ),
     "sgd_momentum": unless("optimizer", "sgd", "lars"),
+    # as the averages that have rows of their own are without them
+    "betas": lambda f: f["optimizer"] in ("sgd", "lars") or f["betas"] == (0.9, 0.999),
     "decay_bias": lambda f: f["optimizer"] == "lars" or not f["weight_decay"],
     "drops": unless("schedule", "steps", None),
     "gamma": unless("schedule", "steps"),
@@ -88,6 +90,7 @@ INERT: dict[str, Callable[[Flat], bool]] = {
         ("local_length", "local_stride", "local_size", "local_area"), zero("local_clips")
     ),
     "lr_encoder": unless("learns", "all"),
+    "layer_decay": lambda f: f["learns"] == "head" or f["layer_decay"] == 1,
     "samples": lambda f: not f.get("mixture", 1),
     "by": unless("selection", "validation", "test"),
     "every": unless("selection", "validation", "test"),
@@ -277,6 +280,7 @@ def test_fields_without_effect_have_no_row(known):
         "topk": "iic-cpr-ucf101-residual",
         "dim": "provico-ucf101-r3d50",
         "lr_encoder": "coclr_scratch",
+        "layer_decay": "videomae_finetune",
         "samples": "provico_finetune",
         "local_size": "lejepa-k400-vit",
         "share": "cpr_finetune",
@@ -292,6 +296,8 @@ def test_fields_without_effect_have_no_row(known):
         "patience": "coclr_finetune",
         "alpha": "infonce-k400-rgb",
         "lr_encoder": "coclr_linear",
+        "layer_decay": "coclr_finetune",
+        "betas": "videomae_finetune",
         "strengths": "coclr_probe",
         "local_size": "lejepa-ucf101-r3d18",
         "clips": "coclr_official",

@@ -118,6 +118,8 @@ class Learning(Settings):
     # what the weight decay becomes, along half a cosine; none: it stays as it is
     weight_decay_end: NonNegative | None = None
     sgd_momentum: Annotated[float, "[0, 1)"] = 0.9  # used by sgd and lars
+    # used by adam and adamw: how slowly both averages follow the gradient
+    betas: tuple[Annotated[float, "[0, 1)"], Annotated[float, "[0, 1)"]] = (0.9, 0.999)
     clip_norm: NonNegative = 0.0  # longest gradient (L2 norm over all parameters); 0: any
     decay_bias: bool = True  # weight decay for biases and norms, too; lars never has it
     batch: Count  # videos of one batch, over all processes

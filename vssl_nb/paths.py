@@ -70,7 +70,7 @@ def path_missing(
     if of_hub(path):
         return PathError(
             f"{path}: is an encoder of another library, and no run; take it to retrieve, probe, "
-            "extract, search or verdict"
+            "extract, search or verdict, or begin a training with it (finetune, pretrain --init)"
         )
     last = next((parent for parent in path.parents if parent.exists()), Path("."))
     lost = path.relative_to(last).parts[0] if path.is_relative_to(last) else path.parts[0]

@@ -982,6 +982,7 @@ class TransformerBlock(nn.Module):
         heads: int,  # which divide it
         ratio: int,  # hidden numbers of the two layers, in units of `dim`
         places: str = "axes",  # of PLACES: are queries and keys turned?
+        eps: float = 1e-5,  # added to the variances of the normalisations
     ):
         super().__init__()
         one_of(PLACES, places=places)
@@ -990,8 +991,8 @@ class TransformerBlock(nn.Module):
 
         self.heads = heads
         self.places = places
-        self.norm1 = nn.LayerNorm(dim)
-        self.norm2 = nn.LayerNorm(dim)
+        self.norm1 = nn.LayerNorm(dim, eps)
+        self.norm2 = nn.LayerNorm(dim, eps)
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
         self.mlp = nn.Sequential(
@@ -1045,11 +1046,12 @@ class VideoViT(BlockNet):
         tubelet: tuple[int, int, int] = (2, 8, 8),  # of `Tubelets`
         grid: int = 4,  # of `Tubelets`
         places: str = "axes",  # of PLACES
+        eps: float = 1e-5,  # of `TransformerBlock`
     ):
         layers: dict[str, nn.Module] = {"tubelets": Tubelets(dim, tubelet, grid, places)}
         for i in range(depth):
-            layers[f"block{i}"] = TransformerBlock(dim, heads, ratio, places)
-        layers["norm"] = nn.LayerNorm(dim)
+            layers[f"block{i}"] = TransformerBlock(dim, heads, ratio, places, eps)
+        layers["norm"] = nn.LayerNorm(dim, eps)
         super().__init__(layers, tuple(layers), dim, tubelet)
 
     def tokens(
@@ -1109,6 +1111,46 @@ BACKBONES.update(
         (16, 224, 224),
         "torch",
         "ViT-L/16, tubelets of two frames",
+    ),
+)
+
+# as released: VideoMAE counts its places in a row, V-JEPA 2 turns queries and keys
+_VIDEOMAE: dict[str, Any] = dict(places="sequence", eps=1e-6)
+_VJEPA2: dict[str, Any] = dict(_PAPER, grid=16, places="rotary_released", eps=1e-6)
+
+BACKBONES.update(
+    vit_toy_videomae=Backbone(
+        partial(VideoViT, **_VIDEOMAE), (16, 32, 32), "torch", "vit_toy with VideoMAE's places"
+    ),
+    vit_small_videomae=Backbone(
+        partial(VideoViT, dim=384, depth=12, heads=6, **_PAPER, **_VIDEOMAE),
+        (16, 224, 224),
+        "torch",
+        "VideoMAE, ViT-S/16",
+    ),
+    vit_base_videomae=Backbone(
+        partial(VideoViT, dim=768, depth=12, heads=12, **_PAPER, **_VIDEOMAE),
+        (16, 224, 224),
+        "torch",
+        "VideoMAE, ViT-B/16",
+    ),
+    vit_large_videomae=Backbone(
+        partial(VideoViT, dim=1024, depth=24, heads=16, **_PAPER, **_VIDEOMAE),
+        (16, 224, 224),
+        "torch",
+        "VideoMAE, ViT-L/16",
+    ),
+    vit_large_vjepa2=Backbone(
+        partial(VideoViT, dim=1024, depth=24, heads=16, **_VJEPA2),
+        (64, 256, 256),
+        "torch",
+        "V-JEPA 2, ViT-L/16",
+    ),
+    vit_huge_vjepa2=Backbone(
+        partial(VideoViT, dim=1280, depth=32, heads=16, **_VJEPA2),
+        (64, 256, 256),
+        "torch",
+        "V-JEPA 2, ViT-H/16",
     ),
 )
 

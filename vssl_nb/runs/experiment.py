@@ -193,6 +193,7 @@ class Experiment:
             learning.weight_decay,
             learning.sgd_momentum,
             learning.decay_bias,
+            learning.betas,
         )
 
     @cached_property

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['TRAININGS', 'CLIP', 'FineTuning', 'read_trainings', 'preset', 'predict', 'as_video_classifier', 'head_of',
-           'networks_of', 'training_and_validation_rows', 'Session', 'open_session', 'fitted', 'starting_point',
-           'measure_finetuned', 'keep_finetuned', 'finetuning_card', 'finetune']
+           'networks_of', 'training_and_validation_rows', 'Session', 'open_session', 'fitted', 'outside_start',
+           'starting_point', 'measure_finetuned', 'keep_finetuned', 'finetuning_card', 'finetune']
 
 # %% ../../nbs/library/finetuning.ipynb #d6bcd846
 import json
 import logging
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,7 +23,7 @@ from torch import nn
 import vssl_nb
 from ..config import Augment, Learning, Recipe, Sampling
 from ..fields import Count, RecipeError, Settings
-from ..data.manifest import Manifest
+from ..data.manifest import Manifest, open_data
 from ..distributed import is_main, on_main, start, world_size
 from vssl_nb.measure.classify import (
     SELECTIONS,
@@ -40,7 +41,7 @@ from vssl_nb.measure.classify import (
     predict_rows,
     save_predictions,
 )
-from ..measure.features import fingerprint
+from ..measure.features import encoder_views, fingerprint
 from ..measure.protocols import Protocol
 from ..methods.recipes import RECIPES, find, flat_fields, override, to_dict
 from ..methods.recipes.supervised import SupervisedSettings
@@ -65,6 +66,7 @@ from vssl_nb.runs.pretraining import (
     warmup_notes,
     write_run_files,
 )
+from .vit_weights import is_outside, read_outside
 from ..training.loop import StepResult, TrainError, TrainingState, batch_order
 from ..training.run_folder import drive, machine_card, run_folder
 from ..training.machine import Machine
@@ -559,15 +561,51 @@ def fitted(
     return override(training, **{k: v for k, v in fits.items() if k not in given})
 
 
+def outside_start(
+    source,  # as of `vit_weights.read_outside`
+    data,  # a manifest or its folder
+) -> EvaluatedEncoder:
+    "VideoMAE or V-JEPA 2 as a start, with the clips it was trained on. `ValueError`."
+    if data is None:
+        raise TrainError(f"{source}: knows no data; name a manifest with --data")
+    weights, usual = read_outside(source), FineTuning(name="")
+    recipe = Recipe(
+        name=re.sub(r"[^\w.+-]", "_", Path(str(source).partition(":")[2] or source).stem),
+        about=f"weights of {source}",
+        dataset="any",
+        view="rgb",
+        normalisation=cast(Any, weights.normalisation),
+        backbone=weights.backbone,
+        size=weights.size,
+        sampling=replace(usual.sampling, length=weights.length),
+        augment=usual.augment,
+        method=usual.method,
+        learning=usual.learning,
+        test_clips=10,
+    )
+    about = encoder_metadata(recipe)
+    return EvaluatedEncoder(
+        data if isinstance(data, Manifest) else open_data(data),
+        weights.network,
+        name=recipe.name,
+        views=encoder_views(about),
+        about=about,
+        recipe=recipe,
+    )
+
+
 def starting_point(
-    source,  # a run folder, or the name of a recipe: its backbone from scratch
+    # a run folder; hf:NAME of VideoMAE or V-JEPA 2, or a file of VideoMAE's; or the name of a
+    # recipe: its backbone from scratch
+    source,
     name: str,  # of the preset
     data=None,  # a manifest or its folder; None: that of the run
     split: int = 0,  # 0: that of the recipe
     fields: Mapping[str, Any] | None = None,  # what to change in the preset
 ) -> tuple[EvaluatedEncoder, FineTuning]:
     "Encoder and data of a fine-tuning, and the preset as it fits the encoder. `ValueError`."
-    if not Path(source).is_dir():
+    outside = is_outside(source)
+    if not (outside or Path(source).is_dir()):
         recipe = find(str(source))
         if data is None:
             raise TrainError(
@@ -577,9 +615,11 @@ def starting_point(
         t = untrained_encoder(recipe, data)
     elif "scratch" in name:
         raise TrainError(
-            f"{source}: is a run, and {name} begins with random weights; name a recipe instead, "
+            f"{source}: has weights, and {name} begins with random ones; name a recipe instead, "
             f"such as {next(iter(RECIPES))}, or take a preset for fine-tuning"
         )
+    elif outside:
+        t = outside_start(source, data)
     else:
         t = open_trained(source, data)
         refuse_leak(t, split or t.split, name)
@@ -629,10 +669,12 @@ def keep_finetuned(
         epoch=session.best.get("epoch", training.learning.epochs),
         manifest_sha256=manifest.sha256,
     )
-    # of a run, or from scratch
+    # of a run or of somebody else, or from scratch
     name, method = recipe.name, recipe.method.name
+    if started.method == "random":
+        name = f"scratch {recipe.backbone}"
     if not started.card:
-        name, method = f"scratch {recipe.backbone}", "supervised"
+        method = "supervised"
     row = result_row(
         name,
         method,
@@ -668,7 +710,7 @@ def finetuning_card(
     order = batch_order(experiment.batches)
     return machine_card(experiment.machine, experiment.device) | {
         "training": asdict(session.training),
-        "given": given if t.card else "scratch",
+        "given": "scratch" if t.method == "random" else given,
         "recipe": t.about["recipe"],
         "split": t.split,
         "seed": session.seed,
@@ -683,7 +725,7 @@ def finetuning_card(
 
 
 def finetune(
-    source,  # a run folder, or the name of a recipe: its backbone from scratch
+    source,  # as of `starting_point`
     preset: str = "clean_finetune",  # of TRAININGS
     data=None,  # a manifest or its folder; None: that of the run
     out=None,  # folder; None: beside the run, named after the preset

@@ -208,4 +208,57 @@ PRESETS = {
         ),
         like="provico_finetune",
     ),
+    # VideoMAE (arXiv 2203.12602), appendix, fine-tuning of ViT-B on Kinetics-400, and its released
+    # code, run_class_finetuning.py. Not here: two augmented clips of each video in a batch,
+    # RandAugment, mixup 0.8, cutmix 1, label smoothing 0.1, random erasing 0.25, drop path 0.1. Its
+    # classifier normalises the mean of the tokens by a new layer; here each token is normalised by
+    # the layer of the pretraining, then the mean is taken
+    "videomae_finetune": Preset(
+        dict(
+            length=16,
+            stride=4,
+            size=224,
+            area=(0.08, 1.0),
+            aspect=(0.75, 1.3333),
+            flip=0.5,
+            selection="last",
+            optimizer="adamw",
+            lr=2e-3,  # 1e-3 for 256 videos
+            lr_encoder=2e-3,
+            layer_decay=0.75,
+            weight_decay=0.05,
+            decay_bias=False,
+            batch=512,
+            epochs=75,
+            schedule="cosine",
+            warmup=5.0,
+            lr_floor=1e-3,  # 1e-6 of 1e-3
+        ),
+        protocol="five times three crops",
+        testing=dict(
+            clips=5,
+            crops="three",
+            average="softmax",
+        ),
+    ),
+    # the same for Something-Something V2: 5e-4 for 256 videos. A clip there is a frame from each of
+    # 16 parts of the whole video (TSN), which `Sampling` has not; here every second frame, as in
+    # its pretraining
+    "videomae_finetune_ssv2": Preset(
+        dict(
+            stride=2,
+            flip=0.0,
+            lr=1e-3,
+            lr_encoder=1e-3,
+            epochs=40,
+            lr_floor=2e-3,
+        ),
+        like="videomae_finetune",
+        protocol="twice three crops",
+        testing=dict(
+            clips=2,
+            crops="three",
+            average="softmax",
+        ),
+    ),
 }

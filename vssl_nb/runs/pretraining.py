@@ -30,10 +30,12 @@ from ..data.manifest import Manifest, Row, has_split, open_data
 from ..distributed import gather_objects, is_main, on_main, rank, start, world_size
 from ..measure.monitor import HealthMonitor, health_log
 from ..methods.recipes import difference, flat_fields, from_dict, to_dict
+from ..names import of_hub
 from ..paths import expect_run, expect_run_folder, read_card
 from .budget import refuse_too_large
 from .checks import GLOBAL_RNG, check_method, errors_of
 from .experiment import Experiment, flow_is_live, resolve
+from .vit_weights import outside_state, videomae_file
 from .released import continued_state, load_released, recipe_within, released_weights
 from ..training.checkpoints import digest, export_encoder, load, save
 from ..training.run_folder import StepLog
@@ -231,15 +233,18 @@ def open_run(
 
 # %% ../../nbs/library/pretraining.ipynb #4bed9e2a
 def read_weights(
-    folder,  # of a run; or a released file
+    folder,  # of a run; hf:NAME of VideoMAE or V-JEPA 2; or a released file
     experiment: Experiment,  # that wants to begin with them
     network: str,  # which of its networks: 'encoder', 'sampler', …
 ) -> dict[str, Tensor]:  # names below `encoder.` and `projection.`
     """Encoder and projection of a run; raises TrainError where they are of another view, backbone
     or size.
     """
-    folder, recipe = Path(folder), experiment.recipe
+    recipe = experiment.recipe
     needs = flat_fields(recipe) | {"view": recipe.networks[network]}
+    if of_hub(folder) or (Path(folder).is_file() and videomae_file(folder)):
+        return outside_state(folder, needs)
+    folder = Path(folder)
     if folder.is_file():
         return released_weights(folder, needs)
 

@@ -301,8 +301,8 @@ def load_released(
     "Read a released file without running it; raises `CheckpointError` (released code b1, b11)."
     path = Path(path)
     content, checked = read_torch_file(path)
-    inner = _state_of(content, path)
-    state = _strip(inner)
+    inner = state_of(content, path)
+    state = without_module(inner)
     method = "iic" if inner is content.get("model") else _method_of(state)
     prefix = {"iic": "", "classifier": "backbone."}.get(method, "encoder_q.0.")
     backbone = _known_backbone(path, state, method, prefix)
@@ -311,7 +311,7 @@ def load_released(
     run = _entry(content, "vssl_nb")
     keys = state
     if method == "iic":
-        keys = state | _strip(_entry(content, "contrast"))
+        keys = state | without_module(_entry(content, "contrast"))
     tensors = {k: v for k, v in keys.items() if isinstance(v, Tensor)}
     report = KeyReport(tensors, [k for k in keys if k not in tensors])
     networks, heads = _networks(report, method, backbone, prefix)
@@ -350,7 +350,7 @@ def load_released(
     )
 
 
-def _state_of(
+def state_of(
     content: Any,  # of a file
     path: Path,
 ) -> dict[Any, Any]:  # name -> tensor
@@ -367,7 +367,7 @@ def _state_of(
     return state
 
 
-def _strip(
+def without_module(
     state: Mapping[Any, Any],  # 'module.': saved inside DistributedDataParallel
 ) -> dict[str, Any]:
     names = [str(k) for k in state]

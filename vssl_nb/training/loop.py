@@ -458,6 +458,7 @@ def make_optimizer(
     momentum: float = 0.9,  # of sgd and lars
     # False: none for parameters of at most one axis (biases, BatchNorm, LayerNorm)
     decay_bias: bool = True,
+    betas: tuple[float, float] = (0.9, 0.999),  # of adam and adamw: decay of both averages
 ) -> torch.optim.Optimizer:  # over the parameters that learn
     """The optimizers of the papers by name, fused where torch has that; raises ValueError for
     another name.
@@ -467,6 +468,8 @@ def make_optimizer(
     options: dict[str, Any] = dict(lr=lr, weight_decay=weight_decay)
     if name in ("sgd", "lars"):
         options["momentum"] = momentum
+    else:
+        options["betas"] = tuple(betas)
     if name != "lars":
         options["fused"] = True
 

@@ -113,7 +113,8 @@ class Pretrain(MachineOptions):
     )
     out: Path | None = None  # run folder; none: runs/<name of the recipe>
     resume: bool = False  # go on with the run in that folder
-    # run folder of the same view, or released file (CoCLR, CPR, IIC), whose weights to begin with
+    # run folder of the same view, released file (CoCLR, CPR, IIC, VideoMAE) or hf:NAME of VideoMAE
+    # or V-JEPA 2, whose weights to begin with
     init_from: Path | None = field(default=None, metadata={"alias": "--init"})
     health_every: Index = 0  # look at the features every so many epochs (health.csv); 0: never
     minutes: Positive | None = None  # own-videos: the time for everything, to the verdict; none: 20
@@ -149,6 +150,8 @@ class Pretrain(MachineOptions):
             check_run(out)
         check_manifest(self.data)
         for source in self.weights().values():
+            if of_hub(source):
+                continue  # it is read when the method is there
             released = source.suffix in RELEASED and source.name != "last.pt"
             if not (released and source.is_file()):
                 expect_run(source)
@@ -316,7 +319,8 @@ class Finetune(MachineOptions):
     scratch.
     """
 
-    # run folder; or the name of a recipe, whose backbone starts from scratch
+    # run folder; hf:NAME or file.pth of VideoMAE (hf: V-JEPA 2, too); or the name of a recipe,
+    # whose backbone starts from scratch
     source: str = word("RUN")
     data: Path | None = None  # manifest; none: the one the run was trained on
     # or clean_linear, scratch, coclr_finetune, coclr_linear, iic_finetune, ...
@@ -360,10 +364,11 @@ class Finetune(MachineOptions):
         path: Path,  # of the source
     ) -> None:
         "Refuse what is wrong with source, data and folders. `ValueError`."
-        named = path.parent != Path(".") or of_hub(path)
-        if named and not path.exists():
+        outside = of_hub(path) or path.suffix in RELEASED
+        named = path.parent != Path(".") or path.suffix in RELEASED
+        if named and not of_hub(path) and not path.exists():
             raise path_missing(path, "name a run folder, or a recipe")
-        if not path.is_dir():
+        if not outside and not path.is_dir():
             find(self.source)
         if self.out:
             expect_run_folder(self.out, self.resume, tuned=True)

@@ -24,6 +24,9 @@ class SupervisedSettings(Settings):
     samples: Count = 10  # embeddings that the classifier sees of each Gaussian
     # learning rate of the encoder, if it learns; `lr` is that of the head
     lr_encoder: NonNegative = 1e-4
+    # rate of each block of the encoder, in units of that of the next; the head and the last
+    # normalisation have the whole rate (VideoMAE)
+    layer_decay: Annotated[float, "(0, 1]"] = 1.0
     name: ClassVar[str] = "supervised"
     method: ClassVar[str] = "vssl_nb.methods.supervised:Classifier"
     needs_labels: ClassVar[bool] = True
