@@ -639,13 +639,12 @@ def factored_conv(
     time, space = stride
     M = channels_between(dim_in, dim_out, t, k)
     spatial = nn.Conv3d(dim_in, M, (1, k, k), (1, space, space), (0, k // 2, k // 2), bias=False)
-    temporal = nn.Conv3d(M, dim_out, (t, 1, 1), (time, 1, 1), (t // 2, 0, 0), bias=False)
     return nn.Sequential(
         OrderedDict(
             spatial_conv=spatial,
             bn=nn.BatchNorm3d(M),
             relu=nn.ReLU(inplace=True),
-            temporal_conv=temporal,
+            temporal_conv=TimeConv(M, dim_out, t, time),
         )
     )
 
