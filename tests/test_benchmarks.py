@@ -309,6 +309,23 @@ def test_trainings_in_an_hour():
     assert in_an_hour({"start": 6.0, "step": 77.0, "video": 1.0}, 2) == 3600 / 1600
 
 
+def test_row(tmp_path):
+    options = "--rounds 1 --steps 2 --size tiny --out out.json"
+    out = written(on_few("row", options, tmp_path), tmp_path / "out.json")
+    assert [way["way"] for way in out["ways"]] == [
+        "3-D, decoded",
+        "3-D, kept",
+        "2-D, decoded",
+        "2-D, kept",
+    ]
+    assert out["clips"] == out["steps"] * 8 * 2 and out["whole"] is None
+    for way in out["ways"]:
+        assert way["row"] == pytest.approx(way["start"] + out["steps"] * way["step"])
+        assert way["ratio"] == pytest.approx(out["ways"][0]["row"] / way["row"])
+    assert out["same_losses"] and out["apart"] < 1e-2
+    assert out["machine"]["threads"] == 1 and out["recipe"]["name"] == "infonce-toy-rgb"
+
+
 def test_own_videos(tmp_path, monkeypatch):
     monkeypatch.setitem(toy.SIZES, "tiny", FEW)
     toy.make(tmp_path / "videos", size="tiny", workers=1, progress=False)
