@@ -156,3 +156,14 @@ def test_conflicts_of_motions_are_those_of_before():
     for row, arguments in toy.plan_conflict(settings):
         _, c, g = arguments["seed"]
         assert row.label == labels[(c + 1 + g % (len(labels) - 1)) % len(labels)]
+
+
+def test_the_own_key_is_dropped_where_there_are_others():
+    recipe = override(find("ubernce-toy-rgb"), drop_own=1.0, queue=8, batch=8)
+    method = resolve(recipe, BlankVideos(40, 4), QUIET).method.train()
+    match = torch.zeros(2, 9, dtype=torch.bool)
+    match[:, 0] = match[0, 3] = True
+    dropped, _ = method.positives(match, {"label": torch.zeros(2), "step": 0})
+    assert dropped[:, 0].tolist() == [False, True] and dropped[0, 3]
+    kept, _ = method.eval().positives(match, {"label": torch.zeros(2), "step": 0})
+    assert torch.equal(kept, match)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from ..contracts import TrainingBatch
 from ..distributed import rank, world_size
-from .coclr import coin, without_own_key
 from .recipes.ubernce import UberNCESettings
 from ..rng import generator
 from ..ssl.losses import mil_nce, supcon, topk_accuracy
@@ -117,8 +116,10 @@ class UberNCE(nn.Module):
             logs["mined"] = mining_precision(taken, batch["label"], self.queue.label)
             match = torch.cat([match[:, :1], taken | siblings & self.queue.valid], 1)
 
-        if self.training and coin(s.drop_own, self.seed, step):
-            match = without_own_key(match)
+        # the coin of CoCLR: one a step
+        if self.training and generator("coin", self.seed, step).random() < s.drop_own:
+            has_others = match[:, 1:].any(1, keepdim=True)
+            match = torch.cat([~has_others, match[:, 1:]], 1)
         return match, logs
 
     def forward(
