@@ -69,6 +69,7 @@ from experiment_worker import (
     perform,
 )
 from measurement import stop
+from run_folders import is_finished
 from result_files import Stamp, plain, rule, settings_of, write_results
 from stamps import changed_modules, imported_modules
 
@@ -183,7 +184,7 @@ class Results:
         if self.mine is not None:
             self.mine.clear()
             head = self.stamp.head()
-            head["modules"] = head["modules"] | self.modules
+            head["modules"] = without_recipes(head["modules"] | self.modules)
             self.mine.update(head)
         head = {"what": "benchmarks/experiment.py", "size": self.size}
         head |= {"setting": plain(SETTING), "worlds": WORLDS, "rates": RATES}
@@ -191,6 +192,13 @@ class Results:
         whole = head | {"stamps": self.stamps, "search": self.search, "records": self.records}
         # a number that is none has no place in JSON
         write_results(self.file, whole)
+
+
+def without_recipes(
+    modules: dict[str, str],  # of the library -> digest
+) -> dict[str, str]:
+    "Of recipes each record has a digest of its own: one more recipe changes none of the others."
+    return {k: v for k, v in modules.items() if not k.startswith("vssl_nb.methods.recipes")}
 
 
 def described(row: Row) -> dict[str, Any]:
@@ -306,6 +314,7 @@ def try_out(
     for line in known:
         if line["recipe"] == digest_of(recipe):
             return line["r1"]
+    train_helpers(run, training, SEARCH_SEED, do)
     made = do(task)
     record = made["records"][0]
     kept = ("r1", "scene", "motion", "probe", "rank", *CURRENCIES)
@@ -392,6 +401,14 @@ def wanted_of(
     return with_helpers([t for t in trainings if t.row in rows])
 
 
+def train_helpers(run: Run, training: Training, seed: int, do: Do) -> None:
+    "Those whose run folder is not there: of the search not all are searched, and a folder goes."
+    for helper in all_helpers(training):
+        task = run.task(helper, seed)
+        if task.kind == "training" and not is_finished(task.folder):
+            do(task)
+
+
 def train_once(run: Run, training: Training, seed: int, do: Do) -> None:
     "A training and its records, unless they are there; ends where they are of another recipe."
     row = ROWS[training.row]
@@ -406,6 +423,7 @@ def train_once(run: Run, training: Training, seed: int, do: Do) -> None:
             )
     if all(known):
         return
+    train_helpers(run, training, seed, do)
     made = do(run.task(training, seed))
     run.results.add(made, all_helpers(training))
     for record in made["records"]:

@@ -65,6 +65,29 @@ class Row:
     shown: bool = True  # is it a line of the table, or a helper of others?
 
 
+# how a name is written where people read it
+WRITTEN = {
+    "infonce": "InfoNCE",
+    "ubernce": "UberNCE",
+    "supcon": "UberNCE, mean of logs",
+    "coclr": "CoCLR",
+    "cascade": "CPR: cascade",
+    "byol": "BYOL",
+    "lejepa": "LeJEPA",
+    "cmc": "CMC",
+    "iic": "IIC",
+    "moquad": "MoQuad, rung",
+    "provico": "ProViCo",
+}
+
+
+def written(name: str) -> str:  # of a row
+    "Its name in a table or picture."
+    first, comma, rest = name.partition(",")
+    words = [WRITTEN.get(word, word) for word in first.split()]
+    return " ".join(words) + comma + rest
+
+
 def _own_clip(view: str) -> Helper:
     return Helper("infonce", view)
 
