@@ -79,8 +79,10 @@ from vssl_nb.methods.recipes import to_dict
 TURNS = (0, 1, 2, 3, 4)
 VIDEOS = {"plain": 720, "both": 704}  # to train on, of the size demo
 CURRENCIES = ("steps", "drawn", "forward", "gradient", "cpu_seconds")
-# for the plan: a clip forward, what a gradient adds; beginning and measuring of a run
-PLAN_MS = {"forward": 1.6, "gradient": 1.5}
+# for the plan, on a busy core: a clip forward, what a gradient adds, a step; beginning and
+# measuring of a run
+PLAN_MS = {"forward": 1.8, "gradient": 1.3}
+PLAN_STEP_MS = 45.0
 PLAN_SECONDS = 12.0
 
 
@@ -505,7 +507,7 @@ def planned_seconds(
     if rates:
         return steps, steps * statistics.median(rates) + PLAN_SECONDS
     clips = clips_of_a_step(recipe)
-    ms = sum(PLAN_MS[name] * clips[name] for name in PLAN_MS)
+    ms = PLAN_STEP_MS + sum(PLAN_MS[name] * clips[name] for name in PLAN_MS)
     return steps, steps * ms / 1000 + PLAN_SECONDS
 
 

@@ -61,6 +61,14 @@ def places_of(
     )
 
 
+OF_BOTH = ("right_motion", "right_kind")  # shares of test videos
+
+
+def has_kinds(places: Places) -> bool:
+    "Is a class a motion and a kind of scene?"
+    return "_scene_" in places.test_label[0]
+
+
 def parts_of_label(
     labels: np.ndarray,  # (N,) such as 'spin_scene_2'
 ) -> tuple[np.ndarray, np.ndarray]:  # motions, kinds of scene
@@ -93,12 +101,12 @@ def metrics(
         "motion": _share(motion),
         "neither": _share(~(scene | motion)),
     }
-    if "_scene_" not in places.test_label[0]:
+    if not has_kinds(places):
         return shares
 
     asked = parts_of_label(places.test_label)
     found = parts_of_label(places.gallery_label[near["test"][:, 0]])
-    for name, a, b in zip(("right_motion", "right_kind"), asked, found):
+    for name, a, b in zip(OF_BOTH, asked, found):
         shares[name] = _share(a == b)
     return shares
 
@@ -111,13 +119,18 @@ def metrics_by_chance(places: Places) -> dict[str, float]:
     miss = ((N - same[:, None] - drawn) / (N - drawn)).prod(1)
     scene = places.gallery_source == places.conflict_source[:, None]
     motion = places.gallery_label == places.conflict_label[:, None]
-    return {
+    shares = {
         "r1": _share(label),
         "r5": round(float(1 - miss.mean()), 6),
         "scene": _share(scene),
         "motion": _share(motion),
         "neither": _share(~(scene | motion)),
     }
+    if has_kinds(places):
+        asked = parts_of_label(places.test_label[:, None])
+        for name, a, b in zip(OF_BOTH, asked, parts_of_label(places.gallery_label)):
+            shares[name] = _share(a == b)
+    return shares
 
 
 # ---- measuring

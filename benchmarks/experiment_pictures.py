@@ -18,9 +18,16 @@ COLOURS = {"rgb": "#2e75b6", "residual": "#d98032"}
 GREY = "#8a8a8a"
 SMALL, TEXT = 8, 9  # points
 PANELS = {
-    "r1": "R@1 of test videos",
-    "scene": "conflicts: nearest has the scene",
-    "motion": "conflicts: nearest has the motion",
+    "plain": {
+        "r1": "R@1 of test videos",
+        "scene": "conflicts: nearest has the scene",
+        "motion": "conflicts: nearest has the motion",
+    },
+    "both": {
+        "r1": "R@1: motion and kind of scene",
+        "right_motion": "nearest has the right motion",
+        "right_kind": "nearest has the right kind of scene",
+    },
 }
 GROUPS = {
     "before": "before learning",
@@ -79,8 +86,8 @@ def ladder(
 
     figure = show.Picture(figsize=(10.4, 0.235 * (y + 1.5) + 1.0), dpi=show.DPI)
     bottom, top = 0.5 / figure.get_figheight(), 1 - 0.62 / figure.get_figheight()
-    chance = {m: numbers_of(results, Line("chance", world=world), m) for m in PANELS}
-    for i, (metric, title) in enumerate(PANELS.items()):
+    chance = {m: numbers_of(results, Line("chance", world=world), m) for m in PANELS[world]}
+    for i, (metric, title) in enumerate(PANELS[world].items()):
         ax = figure.add_axes((0.215 + 0.265 * i, bottom, 0.245, top - bottom))
         for (_, name), place in zip(lines, places):
             draw_dots(ax, results, name, world, metric, place)
