@@ -16,12 +16,12 @@ result.
     python benchmarks/experiment.py --list
 
 The first command goes on where it was killed, also in the middle of a training; its runs lie in
-`runs/experiment`. Turns: 0 the search, 1 the core rows for all seeds, 2 the other rows, 3 the core
-rows with two and four times the budget, 4 the world `both`. The file is whole after each training;
-beside it (.npz) lie the ten training videos nearest to each test video and to each conflict, from
-which every share can be computed again. Where code or recipes are no longer those of the file, the
-command says which digest differs and ends; `--mixed` goes on with other code, and each record names
-the call that made it."""
+`runs/experiment`. Turns: 0 the search alone, 1 the core rows for all seeds, 2 the other rows, 3 the
+core rows with two and four times the budget, 4 the world `both`; each begins with the search of its
+rows. The file is whole after each training; beside it (.npz) lie the ten training videos nearest to
+each test video and to each conflict, from which every share can be computed again. Where code or
+recipes are no longer those of the file, the command says which digest differs and ends; `--mixed`
+goes on with other code, and each record names the call that made it."""
 
 import json
 import os
@@ -61,8 +61,11 @@ from experiment_rows import (
 )
 from experiment_rule import judge, names_unknown
 from experiment_worker import (
+    Diverged,
+    NotFinished,
     Task,
     begin,
+    begin_below,
     clips_of_a_step,
     digest_of,
     folder_of,
@@ -79,6 +82,7 @@ from vssl_nb.methods.recipes import to_dict
 TURNS = (0, 1, 2, 3, 4)
 VIDEOS = {"plain": 720, "both": 704}  # to train on, of the size demo
 CURRENCIES = ("steps", "drawn", "forward", "gradient", "cpu_seconds")
+IN_SEARCH = ("r1", "scene", "motion", "probe", "rank", *CURRENCIES)
 # for the plan, on a busy core: a clip forward, what a gradient adds, a step; beginning and
 # measuring of a run
 PLAN_MS = {"forward": 1.8, "gradient": 1.3}
@@ -317,9 +321,12 @@ def try_out(
         if line["recipe"] == digest_of(recipe):
             return line["r1"]
     train_helpers(run, training, SEARCH_SEED, do)
-    made = do(task)
-    record = made["records"][0]
-    kept = ("r1", "scene", "motion", "probe", "rank", *CURRENCIES)
+    try:
+        made = do(task)
+        record = made["records"][0]
+        numbers = {k: record[k] for k in IN_SEARCH}
+    except Diverged as e:
+        made, numbers = {"modules": {}}, {"r1": 0.0, "diverged": str(e)}
     run.results.tried(
         {
             "row": row.name,
@@ -330,15 +337,15 @@ def try_out(
             "lr": candidate.lr,
             "own": plain(dict(candidate.own)),
         }
-        | {k: record[k] for k in kept},
+        | numbers,
         made["modules"],
     )
     own = ", ".join(f"{k} {v}" for k, v in candidate.own.items())
     print(
-        f"search, {row.name}, {view}: rate {candidate.lr:g} {own} R@1 {record['r1']:.1%}",
+        f"search, {row.name}, {view}: rate {candidate.lr:g} {own} R@1 {numbers['r1']:.1%}",
         flush=True,
     )
-    return record["r1"]
+    return numbers["r1"]
 
 
 # ---- units of work, and who does them
@@ -426,7 +433,11 @@ def train_once(run: Run, training: Training, seed: int, do: Do) -> None:
     if all(known):
         return
     train_helpers(run, training, seed, do)
-    made = do(run.task(training, seed))
+    try:
+        made = do(run.task(training, seed))
+    except Diverged as e:  # no record: the table shows that a seed is missing
+        print(f"seed {seed}, {training.name}: no result; {e}", flush=True)
+        return
     run.results.add(made, all_helpers(training))
     for record in made["records"]:
         numbers = ", ".join(f"{k} {100 * record[k]:.1f}" for k in ("r1", "scene", "motion"))
@@ -470,7 +481,7 @@ def follow(units: list[Unit], jobs: int) -> None:
 def follow_in_processes(serve: Callable[[Do], None], jobs: int) -> None:
     "A thread for each process: it decides, and the process trains."
     context = get_context("spawn")
-    pools = [ProcessPoolExecutor(1, context, begin, (os.getpid(),)) for _ in range(jobs)]
+    pools = [ProcessPoolExecutor(1, context, begin_below, (os.getpid(),)) for _ in range(jobs)]
     threads = []
     try:
         for pool in pools:
@@ -605,11 +616,11 @@ def parse() -> Any:
 
 
 def units_of(run: Run) -> Iterator[list[Unit]]:
-    "The units of each turn; the search of what the wanted turns train comes first."
-    turns = [t for t in run.a.turns if t]
-    searched = turns or [*TURNS[1:]]
-    yield search_units(run, [t for n in searched for t in wanted_of(n, run.a.rows)])
-    for turn in turns:
+    "The units of each turn, after the search of what it trains; with turn 0 alone all searches."
+    if run.a.turns == [0]:
+        yield search_units(run, [t for n in TURNS[1:] for t in wanted_of(n, run.a.rows)])
+    for turn in filter(None, run.a.turns):
+        yield search_units(run, wanted_of(turn, run.a.rows))
         yield [*training_units(run, turn, run.a.seeds)]
 
 
@@ -631,9 +642,12 @@ def main() -> None:
     unknown = names_unknown([*ROWS])
     assert not unknown, f"the rule names rows that there are not: {unknown}"
     stamp.fields["rule"] = refuse_unruled(a)
-    begin(os.getppid())
-    for units in units_of(run):
-        follow(units, a.jobs)
+    begin()
+    try:
+        for units in units_of(run):
+            follow(units, a.jobs)
+    except NotFinished as e:
+        stop(str(e))
     print_table(run.results)
 
 

@@ -571,13 +571,18 @@ def default_of(row: Row) -> Chosen:
     return Chosen(own={name: values[0] for name, values in row.own.items()})
 
 
+def view_of(row: Row, view: str) -> str:
+    "The view whose choices a row above takes: its own, or the first of a base that lacks it."
+    return view if view in row.views else row.views[0]
+
+
 def chosen_for(
     row: Row,
     view: str,
     chosen: Mapping[tuple[str, str], Chosen],  # (row, view)
 ) -> Chosen:
-    "Of this view, or of the row's first one; a helper that is not shown has the rate of its base."
-    found = chosen.get((row.name, view)) or chosen.get((row.name, row.views[0]))
+    "A helper that is not shown has the rate of its base."
+    found = chosen.get((row.name, view_of(row, view)))
     if found is None and not row.shown:
         return replace(chosen_for(ROWS[row.base], view, chosen), own=default_of(row).own)
     return found or default_of(row)
@@ -587,18 +592,22 @@ def is_searched(row: Row) -> bool:
     return row.kind == "training" and row.shown
 
 
+def _bases(row: Row, view: str) -> Iterator[tuple[str, str]]:  # (row, view)
+    "Its base, the base of that, and so on."
+    while row.base:
+        row = ROWS[row.base]
+        yield row.name, view_of(row, view)
+
+
 def search_needs(
     row: Row,
     view: str,
 ) -> list[tuple[str, str]]:  # (row, view)
-    "What must have been chosen before a row is searched: its base, and what helps it."
-    needs = []
-    if row.base:
-        base = ROWS[row.base]
-        needs.append((base.name, view if view in base.views else base.views[0]))
+    "What must have been chosen before a row is searched: its bases, what helps it, and theirs."
+    needs = [*_bases(row, view)]
     for helper in all_helpers(Training("plain", row.name, view)):
-        needs.append((helper.row, helper.view))
-    return [(name, v) for name, v in needs if is_searched(ROWS[name])]
+        needs += [(helper.row, helper.view), *_bases(ROWS[helper.row], helper.view)]
+    return [(name, v) for name, v in dict.fromkeys(needs) if is_searched(ROWS[name])]
 
 
 def _base_recipe() -> Recipe:

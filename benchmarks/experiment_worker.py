@@ -46,6 +46,10 @@ from vssl_nb.training.run_folder import write_json
 CACHE = 2**31  # bytes of decoded videos
 
 
+class Diverged(RuntimeError):
+    "A training whose loss is no number any more, or an encoder whose features are none."
+
+
 class NotFinished(RuntimeError):
     "A training that was stopped; the same command goes on with it."
 
@@ -314,7 +318,16 @@ def untrained_features(
 def perform(
     task: Task,
 ) -> dict[str, Any]:  # records: of each view; outcomes; modules
-    "Train, measure, and say with which code."
+    "Train, measure, and say with which code. `Diverged`."
+    try:
+        return _perform(task)
+    except ValueError as e:
+        if any(words in str(e) for words in ("stopped being a number", "NaN or infinity")):
+            raise Diverged(str(e)) from None
+        raise
+
+
+def _perform(task: Task) -> dict[str, Any]:
     recipe = from_dict(task.recipe)
     identity = asdict(task.training) | {"seed": task.seed, "recipe": digest_of(recipe)}
     if task.kind == "chance":
@@ -349,10 +362,15 @@ def perform(
 # ---- a process of its own
 
 
-def begin(parent: int) -> None:
-    "What a process that trains does first: one thread, and it ends with the one that started it."
+def begin() -> None:
+    "What a process that trains does first."
     torch.set_num_threads(1)
     keep_memory()
+
+
+def begin_below(parent: int) -> None:
+    "The same in a process of its own, which ends with the one that started it."
+    begin()
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -309,3 +309,50 @@ def test_a_file_of_other_code_or_recipes_is_refused_by_its_digest(made):
     assert changed.wait() == 2 and f"vssl_nb.ssl.losses (000000000000, now {was})" in changed.stderr
     mixed = start(killed, "--mixed")
     assert mixed.wait() == 0, mixed.stderr
+
+
+# ---- the search
+
+
+def test_the_search_takes_the_best_rate_then_own_settings(tmp_path, monkeypatch):
+    "What diverges counts as 0, and what is known is not trained again."
+    import experiment
+    import experiment_rows as rows
+    from experiment_worker import Diverged
+
+    words = ["x", "--out", str(tmp_path / "out.json"), "--work", str(tmp_path / "work")]
+    monkeypatch.setattr("sys.argv", [*words, "--size", "tiny", "--search"])
+    a = experiment.parse()
+    stamp = experiment.Stamp(str(BENCHMARKS / "experiment.py"), {})
+    asked = []
+
+    def do(task):
+        lr, own = task.recipe["learning"]["lr"], task.recipe["method"]["temperature"]
+        asked.append((lr, own))
+        if lr == 3e-3:
+            raise Diverged("the loss stopped being a number")
+        numbers = dict.fromkeys(experiment.IN_SEARCH, 0.0)
+        r1 = {1e-3: 0.2, 3e-4: 0.5}[lr] + 0.1 * (own == 0.05)
+        return {"records": [numbers | {"r1": r1}], "modules": {}}
+
+    run = experiment.Run(a, experiment.Results(a.out, stamp, "tiny", False))
+    row = rows.ROWS["infonce"]
+    best = experiment.search_row(run, row, "rgb", do)
+    assert best == rows.Chosen(3e-4, {"temperature": 0.05})
+    assert asked == [(1e-3, 0.1), (3e-4, 0.1), (3e-3, 0.1), (3e-4, 0.05)]
+
+    again = experiment.Run(a, experiment.Results(a.out, stamp, "tiny", False))
+    assert experiment.search_row(again, row, "rgb", do) == best and len(asked) == 4
+    lines = json.loads(a.out.read_text())["search"]
+    assert [line["r1"] for line in lines] == pytest.approx([0.2, 0.5, 0.0, 0.6])
+    assert "diverged" in lines[2]
+
+
+def test_a_search_waits_for_all_that_it_rests_on():
+    import experiment_rows as rows
+
+    needs = rows.search_needs(rows.ROWS["coclr, second phase"], "residual")
+    assert ("coclr", "rgb") in needs and ("queue", "residual") in needs
+    assert ("infonce", "residual") in needs and ("untrained", "residual") not in needs
+    begun = rows.search_needs(rows.ROWS["coclr, begun"], "rgb")
+    assert ("begun", "rgb") not in begun and ("queue", "rgb") in begun
