@@ -34,7 +34,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import experiment_pictures
 import measurement
 from experiment_outcomes import key_of, read_outcomes, write_outcomes
 from experiment_rows import (
@@ -627,6 +626,8 @@ def units_of(run: Run) -> Iterator[list[Unit]]:
 def main() -> None:
     a = parse()
     if a.pictures:
+        import experiment_pictures  # matplotlib, which no process that trains needs
+
         for file in experiment_pictures.draw_all(a.out, a.pictures):
             print(file)
         return

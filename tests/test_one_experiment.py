@@ -167,6 +167,17 @@ def test_the_rule_is_older_than_the_results():
     assert rule == stamp["rule"], "the rule has changed after results: say so in a new family"
 
 
+def test_every_share_of_the_results_is_computed_again():
+    import experiment_outcomes as kept
+
+    file = ROOT / "results" / "experiment.json"
+    if not file.exists():
+        pytest.skip("there are no results of the one experiment yet")
+    results = json.loads(file.read_text())
+    for record, shares in kept.recomputed(results, kept.read_outcomes(file)):
+        assert {k: record[k] for k in shares} == shares, kept.key_of(record)
+
+
 # ---- stamps
 
 
