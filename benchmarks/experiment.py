@@ -150,7 +150,7 @@ class Results:
             self.modules |= made["modules"]
             for record, kept in zip(made["records"], made["outcomes"]):
                 record |= {"stamp": self.number()}
-                if "steps" in record:
+                if "steps" in record or helpers:
                     record["whole"] = self.whole(record, helpers)
                     record["helpers"] = [t.name for t in helpers]
                 self.records = [r for r in self.records if key_of(r) != key_of(record)]
@@ -162,8 +162,8 @@ class Results:
 
     def whole(self, record: dict[str, Any], helpers: list[Training]) -> dict[str, Any]:
         "The currencies of a training and of all its helpers."
-        others = [self.of(t, record["seed"]) for t in helpers]
-        rows = [record, *(r for r in others if r and "steps" in r)]
+        every = [record, *(self.of(t, record["seed"]) for t in helpers)]
+        rows = [r for r in every if r and "steps" in r]
         return {k: round(sum(r[k] for r in rows), 1) for k in CURRENCIES}
 
     def number(self) -> int:  # of the stamp of this call
