@@ -13,6 +13,7 @@ result.
 
     python benchmarks/experiment.py --out results/experiment.json --jobs 2
     python benchmarks/experiment.py --out results/experiment.json --pictures runs/pictures
+    python benchmarks/experiment.py --out results/experiment.json --table
     python benchmarks/experiment.py --list
 
 The first command goes on where it was killed, also in the middle of a training; its runs lie in
