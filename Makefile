@@ -9,7 +9,7 @@ TEST_ENV := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 JUPYTER_PLATFORM_D
 help:
 	@echo 'make demo    write toy videos, co-train two views, retrieve, and print one table (runs/demo/report.html)'
 	@echo 'make test    everything that checks the project'
-	@echo 'make check   the quick part of it: formatted, clean, exported, README, import order, ruff, types, size of outputs'
+	@echo 'make check   the quick part of it: formatted, clean, exported, README, import order, ruff, types, size of outputs; lists old results'
 	@echo 'make lab     open the notebooks in JupyterLab, at their start page'
 	@echo 'make test-lab run every page in JupyterLab and a headless Chromium, and move its widgets (_lab/ has pictures)'
 	@echo 'make pages   execute all notebooks and store their outputs'
@@ -28,6 +28,7 @@ demo: $(READY)
 
 check: $(READY)
 	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py
+	$(BIN)/python tests/house.py stale
 
 # more processes than cores: some wait for what they have killed or started
 test: $(READY)

@@ -8,43 +8,36 @@ import argparse
 import copy
 import hashlib
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from measurement import ROOT, command, machine, stop
+from stamps import git, imported_modules, last_commit
 
 from vssl_nb.training.run_folder import write_json
 
 # what is of the call that began a file, also when later calls go on with it
-OF_THE_FIRST_CALL = ("date", "command", "commit", "settings", "seconds", "machine", "rule")
-OF_A_LATER_CALL = ("date", "command", "commit", "machine", "seconds")
+OF_THE_FIRST_CALL = (
+    "date",
+    "command",
+    "commit",
+    "head",
+    "dirty",
+    "modules",
+    "settings",
+    "seconds",
+    "machine",
+    "rule",
+)
+OF_A_LATER_CALL = ("date", "command", "commit", "head", "dirty", "modules", "machine", "seconds")
 RECIPES = ("recipe", "recipes")  # fields of results that may have got further fields since
 # options that name where things lie
 PLACES = ("out", "folder", "runs", "run", "videos", "data", "given", "like", "story")
 
 
 # ---- commits
-
-
-def git(*words: str, checkout: Path = ROOT) -> str:
-    "What git prints; '' where there is no repository."
-    done = subprocess.run(
-        ["git", "-C", str(checkout), *words], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip()
-
-
-def last_commit(
-    path: str,  # of a file or folder
-    checkout: Path = ROOT,
-) -> str:  # such as 'b5f70f5', 'b5f70f5, dirty'; '' where there is no repository
-    "The last commit that has changed a file or folder; dirty: it differs from that commit."
-    commit = git("log", "-1", "--format=%h", "--", path, checkout=checkout)
-    changed = git("status", "--porcelain", "--", path, checkout=checkout)
-    return f"{commit}, dirty" if changed else commit
 
 
 def commit_of(checkout: Path) -> str:
@@ -97,6 +90,8 @@ class Stamp:
             "date": time.strftime("%Y-%m-%d"),
             "command": command(),
             "commit": {"library": last_commit("vssl_nb"), "script": last_commit(script)},
+            "head": commit_of(ROOT),
+            "dirty": bool(git("status", "--porcelain", "--", "vssl_nb", "benchmarks")),
             "settings": digest(settings),
             "machine": machine(device, threads),
         }
@@ -105,7 +100,10 @@ class Stamp:
 
     def head(self) -> dict[str, Any]:
         "The first fields of a file of results, as of now."
-        return self.fields | {"seconds": round(time.monotonic() - self.began, 1)}
+        return self.fields | {
+            "seconds": round(time.monotonic() - self.began, 1),
+            "modules": imported_modules(),
+        }
 
 
 def write_results(
@@ -203,6 +201,7 @@ class SeedResults:
         now = self.stamp.head()
         if not self.before:
             return now | self.asked | self.further
+        # a file of before stamps gets none for what it has
         first = {k: self.before[k] for k in OF_THE_FIRST_CALL if k in self.before}
         asked = {k: self.before.get(k, value) for k, value in self.asked.items()}
         further = {k: value for k, value in self.further.items() if k not in OF_THE_FIRST_CALL}

@@ -5,6 +5,7 @@ python tests/house.py pages [nbs/lessons/04_losses.ipynb …]
 python tests/house.py same nbs/lessons/04_losses.ipynb …  # rewritten, and shown to compute the same
 python tests/house.py fold [nbs/lessons/04_losses.ipynb …]
 python tests/house.py typed [nbs/lessons/04_losses.ipynb …]
+python tests/house.py stale  # results that are cited and whose code has changed since
 """
 
 import argparse
@@ -470,13 +471,31 @@ def small(output: dict) -> dict:
     return output
 
 
+def stale_results() -> list[str]:
+    "A line for each result that a page or the README cites and whose code has changed since."
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import stamps
+
+    pages = [*notebooks(), ROOT / "README.md", ROOT / "results" / "README.md"]
+    lines = []
+    for name, changed, where in stamps.stale(pages=pages):
+        few = ", ".join(changed[:4]) + (", …" if len(changed) > 4 else "")
+        lines.append(f"results/{name}: made before {few} changed; cited in {', '.join(where)}")
+    older = stamps.without_stamp()
+    lines.append(f"{len(older)} results are of before stamps; nothing says which code made them")
+    return lines
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ask.add_argument("work", choices=("readme", "pages", "same", "fold", "typed"))
+    ask.add_argument("work", choices=("readme", "pages", "same", "fold", "typed", "stale"))
     ask.add_argument("pages", nargs="*", type=Path, help="notebooks; none: all")
     asked = ask.parse_args()
     if asked.work == "readme":
         (ROOT / "README.md").write_text(readme(), encoding="utf-8")
+        return
+    if asked.work == "stale":
+        print("\n".join(stale_results()))
         return
     paths = [page.resolve() for page in asked.pages] or notebooks()
     if asked.work == "same":

@@ -202,7 +202,7 @@ def _of_run(
     written = {state_name(n) for n in first_names(file_state)}
     written |= {*QUEUES.values(), *BANKS.values()}
     step = int(last["step"])
-    second = data["method"].get("second_view", "")
+    second = data["method"].get("second_view") or ""
     modality = {"residual": "res", "flow_u": "u", "flow_v": "v"}.get(second, second)
     entries = {
         "epoch": step // per_epoch,

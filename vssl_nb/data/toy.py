@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['MOTIONS', 'SHAPES', 'AXES', 'PERIOD', 'REACH', 'HOP', 'SWELL', 'RADIUS', 'WANDER', 'SLOW', 'GREYS', 'SCENES', 'LOOKS',
-           'WAYS', 'PACES', 'CLASS_TABLES', 'SPOILS', 'NOISE', 'SIZES', 'FOLDS', 'DRAWING', 'FPS', 'WORLD', 'DEFAULTS',
-           'LETTERS', 'CONFLICT', 'ToyError', 'Take', 'draw_take', 'rotate', 'pose', 'outline', 'Sprite', 'tint',
-           'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan_toy', 'configure', 'make',
-           'spoiled_videos', 'plan_conflict', 'make_conflict']
+           'WAYS', 'PACES', 'FOUR_MOTIONS', 'CLASS_TABLES', 'SPOILS', 'NOISE', 'SIZES', 'FOLDS', 'DRAWING', 'FPS',
+           'WORLD', 'DEFAULTS', 'SEEN_IN_A_FRAME', 'LETTERS', 'CONFLICT', 'ToyError', 'Take', 'draw_take', 'rotate',
+           'pose', 'outline', 'Sprite', 'tint', 'draw_sprite', 'scenery', 'shift', 'paint', 'video', 'Size', 'plan_toy',
+           'configure', 'make', 'spoiled_videos', 'plan_conflict', 'make_conflict']
 
 # %% ../../nbs/lessons/01_toy.ipynb #f2c80ba8
 import json
@@ -307,6 +307,7 @@ LOOKS = tuple(
 )
 WAYS = dict(cw=1, ccw=-1)  # which way an angle turns, y pointing down
 PACES = dict(slow=2.0, middle=1.0, fast=0.5)  # factor of the period
+FOUR_MOTIONS = ("shake_x", "circle_cw", "spin", "pulse")
 # what a class fixes of the arguments of `video`, by the name of the table and of the class
 CLASS_TABLES: dict[str, dict[str, dict[str, Any]]] = dict(
     motions={m: dict(motion=m) for m in MOTIONS},
@@ -322,7 +323,13 @@ CLASS_TABLES: dict[str, dict[str, dict[str, Any]]] = dict(
         f"{m}_{shape}": dict(motion=m, look=dict(shape=shape)) for m in MOTIONS for shape in SHAPES
     },
     scenes={f"scene_{i + 1}": dict(scene=i) for i in range(len(SCENES))}
-    | {m: dict(motion=m, scene=-1) for m in ("shake_x", "circle_cw", "spin", "pulse")},
+    | {m: dict(motion=m, scene=-1) for m in FOUR_MOTIONS},
+    # neither the motion nor the kind of scene tells the class alone
+    both={
+        f"{m}_scene_{i + 1}": dict(motion=m, scene=i)
+        for m in FOUR_MOTIONS
+        for i in range(len(SCENES))
+    },
 )
 SPOILS = ("noise", "cut", "still")
 NOISE = 120.0  # standard deviation, in levels of 255
@@ -412,6 +419,8 @@ DRAWING = 1  # raised whenever the same settings would give other frames
 FPS = 25.0  # frames per second of the files
 WORLD = dict(looks=0.0, grey=0.0, classes="motions", spoiled=0.0, spoiled_test=0.0, side=None)
 DEFAULTS: dict[str, Any] = dict(contrast=0.25, bias=0.0, drift=0.0, distractors=0) | WORLD
+# option -> classes that one frame tells, at least in part, without it
+SEEN_IN_A_FRAME = {"looks": ("shapes", "scenes", "both"), "bias": ("scenes", "both")}
 LETTERS = dict(
     contrast="c",
     bias="b",
@@ -623,8 +632,9 @@ def configure(
     options = DEFAULTS | {name: value for name, value in options.items() if value is not None}
     for name, value, instead in _wrong_options(seed, options):
         raise ToyError(f"{name}={value}: {name} is {instead}")
-    for name, classes in (("looks", "shapes"), ("looks", "scenes"), ("bias", "scenes")):
-        if options[name] and options["classes"] == classes:
+    classes = options["classes"]
+    for name, tables in SEEN_IN_A_FRAME.items():
+        if options[name] and classes in tables:
             raise ToyError(
                 f"{name}={options[name]:g} with the classes {classes}: there the class itself is "
                 f"seen in one frame; leave {name} out, or take the classes motions"
@@ -743,7 +753,7 @@ def plan_conflict(
     # returns: row: source of the scene, label of the motion; arguments of `video`
 ) -> list[tuple[Row, dict]]:
     """For each source a query: its sprite and background in a new take, with the motion of another
-    class.
+    class, of the same kind of scene where classes have one.
     """
     table = settings.get("classes", "motions")
     if table in ("shapes", "scenes"):
@@ -757,7 +767,10 @@ def plan_conflict(
         if arguments["take"]:
             continue
         _, c, g = arguments["seed"]
-        label, fixed = classes[(c + 1 + g % (len(classes) - 1)) % len(classes)]
+        following = [*classes[c + 1 :], *classes[:c]]
+        kind = classes[c][1].get("scene")
+        others = [other for other in following if other[1].get("scene") == kind]
+        label, fixed = others[g % len(others)]
         query = replace(
             _with_parts(row, {"train": "test"}),
             video=f"{CONFLICT}/{row.source}_{label}.mp4",

@@ -83,7 +83,7 @@ def with_banks(
     return torch.cat([sim, mined_sim], 1), torch.cat([match, mined.positive], 1)
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0000f
-INTRA = ("repeat", "shuffle", "patches")
+INTRA = ("repeat", "shuffle", "patches", "reverse")
 
 
 def own_share(
@@ -111,6 +111,9 @@ def intra_order(
     if kind == "repeat":
         frame = rng.integers(frames, size=(n, 1))
         return own_share(frame.repeat(frames, 1))
+
+    if kind == "reverse":
+        return own_share(np.tile(np.arange(frames)[::-1], (n, 1)))
 
     if kind == "patches":  # any order but the one that changes nothing
         orders = np.array([*itertools.permutations(range(4))][1:])
@@ -150,7 +153,7 @@ def intra_negatives(
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f00016
 def one_direction(
-    views: tuple[str, str],  # which looks for its row in which
+    views: tuple[str, str],  # which looks for its row in which; twice the same: in its own
     # view -> (B, D) features of this batch; 'intra', if any: of its broken clips
     features: Mapping[str, Tensor],
     bank: Bank,  # rows of the same
@@ -191,7 +194,9 @@ def one_direction(
 
 # %% ../../nbs/lessons/14_iic.ipynb #34f0001a
 class IIC(nn.Module):
-    "One network on two views of a clip; negatives are rows of other videos and of broken clips."
+    """One network on two views of a clip, or on one; negatives are rows of other videos and of
+    broken clips.
+    """
 
     def __init__(
         self,
@@ -208,7 +213,7 @@ class IIC(nn.Module):
         s.refuse_fields(view)
         self.settings = s
         self.seed = seed
-        self.views = (view, s.second_view)
+        self.views = s.views(view)
 
         dim: Any = encoder.dim
         self.encoder = group_batchnorm(encoder, s.bn, s.groups)
@@ -234,20 +239,22 @@ class IIC(nn.Module):
 
     def encode(
         self,
-        batch: TrainingBatch,  # both views (B, 1, 3, T, H, W)
+        batch: TrainingBatch,  # the views (B, 1, 3, T, H, W); with intra='sampled' two clips
         chance: tuple[int, int, int],  # seed, step and part, as in `intra_order`
     ) -> dict[str, Tensor]:  # view -> (B, D); 'intra', if any: of the broken clips
-        "Both views, and the clips of the first one broken: three passes, as released."
+        "The views, and the clips of the first one broken: three passes, as released."
         s = self.settings
-        first, second = self.views
-        (x,) = named_clips(batch, first, s.clips)
-        (y,) = named_clips(batch, second, s.clips)
-        features = {first: self.features(x), second: self.features(y)}
+        clips = {view: named_clips(batch, view, s.clips) for view in self.views}
+        features = {view: self.features(x) for view, (x, *_) in clips.items()}
         if s.intra is None:
             return features
 
-        order = intra_order(s.intra, len(x), x.shape[2], *chance)
-        broken = intra_negatives(x, order, s.intra)
+        x, *further = clips[self.views[0]]
+        if s.intra == "sampled":
+            (broken,) = further
+        else:
+            order = intra_order(s.intra, len(x), x.shape[2], *chance)
+            broken = intra_negatives(x, order, s.intra)
         # BatchNorm sees them in any case, as released
         with torch.set_grad_enabled(torch.is_grad_enabled() and s.intra_gradient):
             features["intra"] = self.features(broken)
@@ -263,12 +270,12 @@ class IIC(nn.Module):
 
     def forward(
         self,
-        # both views (B, 1, 3, T, H, W); index (B,); label, source, row, step, progress
+        # the views (B, 1, 3, T, H, W); index (B,); label, source, row, step, progress
         batch: TrainingBatch,
         # returns: scalar float32 loss; the mean of what `one_direction` logs
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Each view against its own row of the other, rows of other videos, and rows of broken
-        clips.
+        clips; a single view against rows of itself.
         """
         s = self.settings
         chance = (self.seed, batch.get("step", 0), batch.get("part", 0))
@@ -284,17 +291,21 @@ class IIC(nn.Module):
         )
 
         with torch.autocast(ids.device.type, enabled=False):
-            loss_1, logs_1 = one_direction(self.views, features, self.bank, ids, batch, **options)
-            loss_2, logs_2 = one_direction(
-                self.views[::-1], features, self.bank, ids, batch, **options
-            )
+            first, last = self.views[0], self.views[-1]
+            # one of the two where there is a single view
+            directions = dict.fromkeys([(first, last), (last, first)])
+            results = [
+                one_direction(pair, features, self.bank, ids, batch, **options)
+                for pair in directions
+            ]
         if self.training:
             self.bank.stage({view: z.detach() for view, z in features.items()}, batch)
 
-        logs = {name: (value + logs_2[name]) / 2 for name, value in logs_1.items()}
+        losses, all_logs = zip(*results)
+        logs = {k: sum(line[k] for line in all_logs) / len(all_logs) for k in all_logs[0]}
         if self.cmr is not None:
             logs["cmr"] = self.cmr.median()
-        return loss_1 + loss_2, logs
+        return sum(losses[1:], losses[0]), logs
 
     def class_logs(self) -> dict[str, Tensor]:  # name -> (class ids,); NaN where undefined
         "Class mining recall and precision of the epoch, for `mining.csv`."

@@ -30,7 +30,7 @@ def make_miners(
     name: str | None,  # of `ssl.mining.make_miner`; None: no mining at all
     topk: Sequence[int],  # positives in each part of the training; 0: none in this part
     options: tuple[str, ...],  # further arguments of the miner, such as 'stages=7'
-    views: tuple[str, str],  # of the similarities it will be given
+    views: tuple[str, ...],  # of the similarities it will be given
     videos: int,  # V, rows to search
 ) -> list[Callable | None]:  # one for each part of the training
     "The miners of the parts of a training, tried before the first step. `ValueError`."

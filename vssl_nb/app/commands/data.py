@@ -29,7 +29,7 @@ class Toy(Command):
     # how much of the colour is taken; at 1 a source is known by its texture alone
     grey: Share = 0.0
     # what a class is
-    classes: Literal["motions", "directions", "periods", "shapes", "scenes"] = "motions"
+    classes: Literal["motions", "directions", "periods", "shapes", "scenes", "both"] = "motions"
     spoiled: Share = 0.0  # share of the training videos that are noise, are cut, or stand still
     spoiled_test: Share = 0.0  # the same for the test videos
     # of the frame, pixels; none: as the size has it

@@ -14,9 +14,11 @@ from .refusals import refuse_groups
 class IICSettings(Settings):
     "Two views through one network, memory banks, and broken clips as negatives."
 
-    second_view: str = "residual"  # beside the recipe's `view`, whose clips are broken
-    # how a clip is broken (b11); none: nowhere
-    intra: Literal["repeat", "shuffle", "patches"] | None = "shuffle"
+    # beside the recipe's `view`, whose clips are broken; none: each clip against rows of its view
+    second_view: str | None = "residual"
+    # how a clip is broken (b11; patches, reverse: ours); 'sampled': it is a clip of its own, which
+    # `motion` of the sampling disturbs; none: nowhere
+    intra: Literal["repeat", "shuffle", "patches", "reverse", "sampled"] | None = "shuffle"
     negatives: Count = 1024  # rows of the banks drawn for each clip (b11)
     temperature: Positive = 0.07  # of the softmax (b11)
     bank_momentum: Annotated[float, "[0, 1)"] = 0.5  # of a row (b11)
@@ -38,12 +40,15 @@ class IICSettings(Settings):
     # whose statistics BatchNorm takes: `batchnorm.group_batchnorm`
     bn: Literal["sync", "split"] = "sync"
     groups: Count | None = None  # BatchNorm groups over all processes; none: one in each process
-    clips: ClassVar[tuple[str, ...]] = ("x",)
     name: ClassVar[str] = "iic"
     method: ClassVar[str] = "vssl_nb.methods.iic:IIC"
 
+    @property
+    def clips(self) -> tuple[str, ...]:  # 'n': the own negative, where it is sampled
+        return ("x", "n") if self.intra == "sampled" else ("x",)
+
     def views(self, view: str) -> tuple[str, ...]:
-        return view, self.second_view
+        return (view,) if self.second_view is None else (view, self.second_view)
 
     def refuse_fields(
         self,
@@ -64,6 +69,17 @@ class IICSettings(Settings):
         if not self.topk:
             raise RecipeError("topk is empty; give a number for each part of the training")
 
+    def refuse_sampling(self, recipe: Recipe) -> None:
+        "An own negative that is sampled, and no other clip, has another motion. `RecipeError`."
+        motion, clips = recipe.sampling.motion, recipe.sampling.motion_clips
+        is_disturbed = motion != "none" and clips == (1,)
+        if self.intra == "sampled" and not is_disturbed:
+            raise RecipeError(
+                f"intra='sampled' with motion={motion!r}, motion_clips={clips}: the second clip is "
+                "the own negative and must have another motion; use motion='speed' and "
+                "motion_clips=(1,)"
+            )
+
     def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
         "Two views, frames to break, groups that fit, and enough to mine from. `RecipeError`."
         self.refuse_fields(recipe.view)
@@ -72,6 +88,7 @@ class IICSettings(Settings):
                 f"length={recipe.sampling.length} has no four parts to shuffle; use "
                 "intra='repeat', or length=4 or more"
             )
+        self.refuse_sampling(recipe)
         refuse_groups(self.groups, recipe)
 
         siblings = max(Counter(videos.source).values())

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from ...config import Recipe, find, override, publish
+from ...config import Recipe, TrainingVideos, find, override, publish
+from ...fields import Index, RecipeError, Share
 from .infonce import QueueSettings
 
 
@@ -13,9 +14,28 @@ class UberNCESettings(QueueSettings):
 
     # the loss: 'supcon' (released, b3) or 'mil_nce' (supplement, Algorithm 1)
     form: Literal["supcon", "mil_nce"] = "supcon"
+    # probability of a step in which the own key is no positive where there are others (as CoCLR's)
+    drop_own: Share = 0.0
+    # keys of other recordings that count for each query, as if mined; 0: all of its class
+    topk: Index = 0
+    precision: Share = 1.0  # share of these that have the query's class
     name: ClassVar[str] = "ubernce"
     method: ClassVar[str] = "vssl_nb.methods.ubernce:UberNCE"
     needs_labels: ClassVar[bool] = True
+
+    def refuse(self, recipe: Recipe, videos: TrainingVideos) -> None:
+        "Keys that count must be in the queue. `RecipeError`."
+        super().refuse(recipe, videos)
+        if self.topk > self.queue:
+            raise RecipeError(
+                f"topk={self.topk} is more than queue={self.queue} holds; lower topk, or enlarge "
+                "the queue"
+            )
+        if self.precision < 1 and not self.topk:
+            raise RecipeError(
+                f"precision={self.precision} is a share of topk keys, and topk=0 takes all of the "
+                "class; use topk=20, or precision=1"
+            )
 
 
 def _ubernce(
