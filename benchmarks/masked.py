@@ -60,7 +60,10 @@ STEPS = 270  # of a fine-tuning: twelve epochs with all labels
 
 
 # of the transformer, alike for all trainings
-TRANSFORMER = dict(backbone="vit_toy", optimizer="adamw", lr=1.5e-3, weight_decay=0.05)
+TRANSFORMER = dict(
+    backbone="vit_toy_fine", optimizer="adamw", lr=1e-3, weight_decay=0.05, clip_norm=1.0
+)
+MASKED = TRANSFORMER | dict(batch=16)
 
 
 @dataclass(frozen=True)
@@ -72,16 +75,17 @@ class Training:
 
 
 PLAN = {
-    "pixels, tubes": Training("masked-toy-pixels", dict(mask="tube")),
-    "pixels, random": Training("masked-toy-pixels"),
-    "features": Training("masked-toy-features"),
+    "pixels, tubes": Training("masked-toy-pixels", MASKED | dict(mask="tube")),
+    "pixels, random": Training("masked-toy-pixels", MASKED),
+    "features, tubes": Training("masked-toy-features", MASKED | dict(mask="tube")),
+    "motion, tubes": Training("masked-toy-pixels", MASKED | dict(target="motion", mask="tube")),
     "InfoNCE": Training("infonce-toy-rgb", TRANSFORMER),
 }
 # what a fine-tuning begins with
 STARTS = {
-    "scratch": ("pixels, random", 0),
-    "pixels": ("pixels, random", 1),
-    "features": ("features", 1),
+    "scratch": ("pixels, tubes", 0),
+    "pixels": ("pixels, tubes", 1),
+    "motion": ("motion, tubes", 1),
 }
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ERRORS', 'Mask', 'split_tokens', 'draw_places', 'block_size', 'draw_blocks', 'draw_masks', 'tubelet_pixels',
-           'clip_of', 'normalised', 'at_tokens', 'explained', 'Predictor', 'Masked']
+           'clip_of', 'normalised', 'tubelet_motion', 'at_tokens', 'explained', 'Predictor', 'Masked']
 
 # %% ../../nbs/lessons/23_masked.ipynb #51a00004
 import math
@@ -152,6 +152,18 @@ def normalised(
     return (pixels - pixels.mean(2, keepdim=True)) / spread
 
 
+def tubelet_motion(
+    x: Tensor,  # (B, 3, T, H, W)
+    tubelet: tuple[int, int, int],  # frames, rows and columns of pixels
+    least: float = 0.01,  # added to a change: less than that is none
+) -> Tensor:  # (B, N, frames of a tubelet)
+    "How much each tubelet changes from a frame to the next: the logarithm of the mean change."
+    change = x.diff(dim=2).abs().mean(1, keepdim=True)
+    change = torch.cat([change, change[:, :, -1:]], 2)  # the last frame has no next one
+    cells = tubelet_pixels(change, tubelet).unflatten(2, (tubelet[0], -1))
+    return (cells.mean((3, 4)) + least).log()
+
+
 def at_tokens(
     x: Tensor,  # (B, N, ...)
     index: Tensor,  # (B, m) long
@@ -221,7 +233,7 @@ class Masked(nn.Module):
     def __init__(
         self,
         # clip (B, 3, T, H, W) -> (B, D), with `tokens` and `tubelets` as `backbones.VideoViT`
-        encoder: nn.Module,
+        encoder: Any,
         view: str = "rgb",  # entry of the batch to learn from
         seed: int = 0,  # of the predictor and the masks
         **fields,  # of `MaskedSettings`
@@ -233,21 +245,24 @@ class Masked(nn.Module):
         self.settings = s
         self.exported = s.exported
 
-        self.encoder: Any = encoder
+        self.encoder = encoder
         self.momentum_encoder: Any = None
         if s.momentum is not None:
             self.momentum_encoder = momentum_copy(encoder)[0]
 
-        tubelets = self.encoder.tubelets
-        pixels = 3 * math.prod(tubelets.tubelet)
+        dim_out = {
+            "pixels": 3 * math.prod(encoder.tubelets.tubelet),
+            "motion": encoder.tubelets.tubelet[0],
+            "features": encoder.dim,
+        }
         with torch.device("meta"):
             predictor = Predictor(
-                self.encoder.dim,
+                encoder.dim,
                 s.predictor_dim,
                 s.predictor_depth,
                 s.predictor_heads,
-                pixels if s.target == "pixels" else self.encoder.dim,
-                tubelets.places,
+                dim_out[s.target],
+                encoder.tubelets.places,
                 len(s.block_counts) if s.mask == "blocks" else 1,
             )
         rng = torch.Generator().manual_seed(seed + 1)
@@ -279,7 +294,12 @@ class Masked(nn.Module):
             z = self.momentum_encoder.tokens(x).float()
             return F.layer_norm(z, z.shape[-1:])  # V-JEPA, released code
 
-        pixels = tubelet_pixels(x.float(), self.encoder.tubelets.tubelet)
+        tubelet = self.encoder.tubelets.tubelet
+        if self.settings.target == "motion":
+            motion = tubelet_motion(x.float(), tubelet)
+            return F.layer_norm(motion, motion.shape[1:]) if self.settings.normalise else motion
+
+        pixels = tubelet_pixels(x.float(), tubelet)
         return (normalised(pixels) if self.settings.normalise else pixels).flatten(2)
 
     def forward(

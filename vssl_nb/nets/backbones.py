@@ -1028,6 +1028,8 @@ class TransformerBlock(nn.Module):
 class VideoViT(BlockNet):
     "A vision transformer on tubelets; its feature is the mean of the tokens."
 
+    tubelets: Tubelets
+
     def __init__(
         self,
         dim: int = 96,  # of `TransformerBlock`
@@ -1039,7 +1041,8 @@ class VideoViT(BlockNet):
         places: str = "axes",  # of PLACES
         eps: float = 1e-5,  # of `TransformerBlock`
     ):
-        layers: dict[str, nn.Module] = {"tubelets": Tubelets(dim, tubelet, grid, places)}
+        tubelets = Tubelets(dim, tubelet, grid, places)
+        layers: dict[str, nn.Module] = {"tubelets": tubelets}
         for i in range(depth):
             layers[f"block{i}"] = TransformerBlock(dim, heads, ratio, places, eps)
         layers["norm"] = nn.LayerNorm(dim, eps)
@@ -1065,7 +1068,7 @@ class VideoViT(BlockNet):
     def embedded(
         self,
         x: Tensor,  # (B, 3, T, H, W) float
-        tubelets: nn.Module | None = None,  # as they are run; None: those of the network
+        tubelets: nn.Module | None = None,  # as `in_order` has them; None: those of the network
     ) -> tuple[Tensor, Tensor]:  # (B, N, D) tokens; (1, N, 3) their coordinates
         "Tokens before they look at each other, and where they are."
         z = self.apply_block(tubelets or self.tubelets, x)
@@ -1083,6 +1086,12 @@ _PAPER: dict[str, Any] = dict(ratio=4, tubelet=(2, 16, 16), grid=14)
 
 BACKBONES.update(
     vit_toy=Backbone(VideoViT, (16, 32, 32), "torch", "a transformer for toy clips"),
+    vit_toy_fine=Backbone(
+        partial(VideoViT, tubelet=(4, 4, 4), grid=8),
+        (16, 32, 32),
+        "torch",
+        "the same with small tubelets",
+    ),
     # ViT-S (Touvron et al. 2021), ViT-B and ViT-L (Dosovitskiy et al. 2021) on tubelets of
     # VideoMAE and V-JEPA
     vit_small=Backbone(

@@ -13,8 +13,9 @@ Hidden = Annotated[float, "(0, 1)"]  # share that is hidden: something is, and s
 class MaskedSettings(Settings):
     "Most of a clip is hidden; a predictor tells its pixels, or its features in a slow copy."
 
-    # what is predicted of each hidden tubelet (VideoMAE: pixels; V-JEPA: features)
-    target: Literal["pixels", "features"] = "pixels"
+    # what is predicted of each hidden tubelet (VideoMAE: pixels; V-JEPA: features; ours: motion, how
+    # much it changes from a frame to the next)
+    target: Literal["pixels", "features", "motion"] = "pixels"
     # which tubelets are hidden: the same places in all frames, any, whole frames, or blocks
     mask: Literal["tube", "random", "frames", "blocks"] = "tube"
     share: Hidden = 0.9  # that is hidden, rounded down (VideoMAE 3.2: 0.9); not of 'blocks'
@@ -23,7 +24,8 @@ class MaskedSettings(Settings):
     block_counts: tuple[Count, ...] = (8, 2)
     block_shares: tuple[Hidden, ...] = (0.15, 0.7)  # of the picture, covered by each of them
     block_aspect: tuple[Positive, Positive] = (0.75, 1.5)  # height / width of a block (V-JEPA)
-    # 'pixels': is each channel of a tubelet brought to mean 0 and variance 1 (VideoMAE)?
+    # 'pixels': is each channel of a tubelet brought to mean 0 and variance 1 (VideoMAE)? 'motion': is
+    # each clip?
     normalise: bool = True
     # mean over hidden tubelets and their numbers (VideoMAE: l2; V-JEPA: l1)
     distance: Literal["l2", "l1", "smooth_l1"] = "l2"
@@ -49,14 +51,14 @@ class MaskedSettings(Settings):
                 "target='features' needs a slow copy that makes them; give momentum a number, "
                 "such as 0.998"
             )
-        if self.target == "pixels" and self.momentum is not None:
+        if self.target != "features" and self.momentum is not None:
             raise RecipeError(
-                f"momentum={self.momentum} is of a slow copy, and target='pixels' has none; leave "
-                "it out, or use target='features'"
+                f"momentum={self.momentum} is of a slow copy, and target={self.target!r} has none; "
+                "leave it out, or use target='features'"
             )
         if self.exported == "momentum_encoder" and self.momentum is None:
             raise RecipeError(
-                "exported='momentum_encoder': target='pixels' has no slow copy; use "
+                f"exported='momentum_encoder': target={self.target!r} has no slow copy; use "
                 "exported='encoder'"
             )
         if len(self.block_counts) != len(self.block_shares):
@@ -109,7 +111,8 @@ _videomae_k400 = Recipe(
     split=1,
     test_clips=5,  # paper 4.2: 5 clips x 3 crops
     view="rgb",
-    backbone="vit_base",  # paper table 8: tubelets of 2 x 16 x 16, width 768, 12 blocks, 12 heads
+    # paper table 8: tubelets of 2 x 16 x 16, width 768, 12 blocks, 12 heads; its places
+    backbone="vit_base_videomae",
     size=224,  # paper table 8
     sampling=Sampling(
         clips=1,
@@ -153,8 +156,9 @@ _videomae_k400 = Recipe(
         exported="encoder",
     ),
     learning=Learning(
-        # paper table 9; not here: betas of 0.9 and 0.95
+        # paper table 9
         optimizer="adamw",
+        betas=(0.9, 0.95),
         lr=6e-4,  # 1.5e-4 for 256 clips
         weight_decay=0.05,
         decay_bias=False,  # released code, optim_factory.py
@@ -171,7 +175,7 @@ _videomae_k400_small = override(
     name="videomae-k400-small",
     about="VideoMAE with ViT-S on Kinetics-400: pixels of hidden tubes; 79.0 % after fine-tuning "
     "in the paper (table 7)",
-    backbone="vit_small",
+    backbone="vit_small_videomae",
     # released code, modeling_pretrain.py
     predictor_dim=192,
     predictor_heads=3,
@@ -195,7 +199,7 @@ _videomae_ssv2_small = override(
     name="videomae-ssv2-small",
     about="VideoMAE with ViT-S on Something-Something V2: pixels of hidden tubes; 66.8 % after "
     "fine-tuning in the paper (table 6)",
-    backbone="vit_small",
+    backbone="vit_small_videomae",
     # released code, modeling_pretrain.py
     predictor_dim=192,
     predictor_heads=3,
