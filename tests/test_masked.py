@@ -254,7 +254,7 @@ def test_two_processes_do_what_one_does(target):
             torch.testing.assert_close(other[name], weight, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["masked-toy-pixels", "masked-toy-features"])
+@pytest.mark.parametrize("name", ["masked-toy-pixels", "masked-toy-features", "masked-toy-motion"])
 def test_a_resumed_training_ends_with_the_same_bits(name, videos, tmp_path):
     recipe = override(find(name), epochs=2, batch=8, length=8, test_clips=1)
     whole = pretrain(recipe, videos, tmp_path / "whole", **QUIET)

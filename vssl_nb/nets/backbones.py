@@ -855,9 +855,10 @@ from ..arguments import one_of
 def position_code(
     at: Tensor,  # (n,) positions along an axis
     dim: int,  # even
+    base: float = 10_000.0,  # 1 / the lowest frequency
 ) -> Tensor:  # (n, dim)
-    "Sines, then cosines, of geometric frequencies from 1 down to 1/10000."
-    frequency = 10000 ** (-torch.arange(dim // 2, device=at.device) / (dim // 2))
+    "Sines, then cosines, of geometric frequencies from 1 down to 1/base."
+    frequency = base ** (-torch.arange(dim // 2, device=at.device) / (dim // 2))
     angle = at[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], 1)
 
@@ -901,9 +902,11 @@ class Tubelets(nn.Module):
         # tubelets side by side in the clips it is meant for; other clips are spread over as many
         grid: int,
         places: str = "axes",  # of PLACES
+        base: float = 10_000.0,  # of `position_code`, for 'axes'
     ):
         super().__init__()
         one_of(PLACES, places=places)
+        self.base = base
         self.conv = nn.Conv3d(3, dim, tubelet, tubelet)
         self.dim = dim
         self.tubelet = tubelet
@@ -949,7 +952,8 @@ class Tubelets(nn.Module):
         if self.places == "axes":
             third = dim // 6 * 2
             dims = (dim - 2 * third, third, third)  # of time, rows and columns
-            return torch.cat([position_code(a, d) for a, d in zip(at.unbind(1), dims)], 1)
+            codes = [position_code(a, d, self.base) for a, d in zip(at.unbind(1), dims)]
+            return torch.cat(codes, 1)
         if self.places == "sequence":
             return sequence_code(torch.arange(len(at), device=device), dim)
         return at.new_zeros(len(at), dim)
@@ -1040,8 +1044,9 @@ class VideoViT(BlockNet):
         grid: int = 4,  # of `Tubelets`
         places: str = "axes",  # of PLACES
         eps: float = 1e-5,  # of `TransformerBlock`
+        base: float = 10_000.0,  # of `Tubelets`
     ):
-        tubelets = Tubelets(dim, tubelet, grid, places)
+        tubelets = Tubelets(dim, tubelet, grid, places, base)
         layers: dict[str, nn.Module] = {"tubelets": tubelets}
         for i in range(depth):
             layers[f"block{i}"] = TransformerBlock(dim, heads, ratio, places, eps)
@@ -1086,11 +1091,12 @@ _PAPER: dict[str, Any] = dict(ratio=4, tubelet=(2, 16, 16), grid=14)
 
 BACKBONES.update(
     vit_toy=Backbone(VideoViT, (16, 32, 32), "torch", "a transformer for toy clips"),
+    # its codes differ from place to place: with a base of 10,000 they hardly do on so few places
     vit_toy_fine=Backbone(
-        partial(VideoViT, tubelet=(4, 4, 4), grid=8),
+        partial(VideoViT, tubelet=(4, 4, 4), grid=8, base=10.0),
         (16, 32, 32),
         "torch",
-        "the same with small tubelets",
+        "the same with small tubelets, for masked clips",
     ),
     # ViT-S (Touvron et al. 2021), ViT-B and ViT-L (Dosovitskiy et al. 2021) on tubelets of
     # VideoMAE and V-JEPA

@@ -11,10 +11,10 @@ Hidden = Annotated[float, "(0, 1)"]  # share that is hidden: something is, and s
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSettings(Settings):
-    "Most of a clip is hidden; a predictor tells its pixels, or its features in a slow copy."
+    "Most of a clip is hidden, and a predictor fills it: pixels, features or motion."
 
-    # what is predicted of each hidden tubelet (VideoMAE: pixels; V-JEPA: features; ours: motion, how
-    # much it changes from a frame to the next)
+    # what is predicted of each hidden tubelet (VideoMAE: pixels; V-JEPA: features; ours: motion,
+    # how much it changes from a frame to the next)
     target: Literal["pixels", "features", "motion"] = "pixels"
     # which tubelets are hidden: the same places in all frames, any, whole frames, or blocks
     mask: Literal["tube", "random", "frames", "blocks"] = "tube"
@@ -24,8 +24,8 @@ class MaskedSettings(Settings):
     block_counts: tuple[Count, ...] = (8, 2)
     block_shares: tuple[Hidden, ...] = (0.15, 0.7)  # of the picture, covered by each of them
     block_aspect: tuple[Positive, Positive] = (0.75, 1.5)  # height / width of a block (V-JEPA)
-    # 'pixels': is each channel of a tubelet brought to mean 0 and variance 1 (VideoMAE)? 'motion': is
-    # each clip?
+    # 'pixels': is each channel of a tubelet brought to mean 0 and variance 1 (VideoMAE)? 'motion':
+    # is each clip?
     normalise: bool = True
     # mean over hidden tubelets and their numbers (VideoMAE: l2; V-JEPA: l1)
     distance: Literal["l2", "l1", "smooth_l1"] = "l2"
@@ -80,27 +80,37 @@ class MaskedSettings(Settings):
 _toy_pixels = override(
     find("infonce-toy-rgb"),
     name="masked-toy-pixels",
-    about="Masked pixels on the frames of the toy videos; about a minute on one core",
-    backbone="vit_toy",
+    about="Masked pixels of the frames of the toy videos; three minutes on one core",
+    backbone="vit_toy_fine",
     clips=1,
     method=MaskedSettings(
-        mask="random", share=0.75, predictor_dim=48, predictor_depth=1, predictor_heads=2
+        mask="tube", share=0.75, predictor_dim=48, predictor_depth=1, predictor_heads=2
     ),
     optimizer="adamw",
-    lr=1.5e-3,
+    lr=1e-3,
     weight_decay=0.05,
+    clip_norm=1.0,
+    batch=16,
+    epochs=24,
 )
 
 _toy_features = override(
     _toy_pixels,
     name="masked-toy-features",
-    about="Masked features of a slow copy on the frames of the toy videos; about a minute on one "
+    about="Masked features of a slow copy on the frames of the toy videos; three minutes on one "
     "core",
     target="features",
     distance="l1",
     momentum=0.99,
     momentum_schedule="linear",
     exported="momentum_encoder",
+)
+
+_toy_motion = override(
+    _toy_pixels,
+    name="masked-toy-motion",
+    about="How much hidden tubelets of the toy videos move, from frames; three minutes on one core",
+    target="motion",
 )
 
 _videomae_k400 = Recipe(
@@ -240,12 +250,13 @@ _vjepa_k400 = override(
     # paper table 8 and appendix C: schedules of 112,500 steps, of which 90,000 are taken. What rate
     # and weight decay are there is computed from the released code, src/utils/schedulers.py
     lr=6.25e-4,
+    betas=(0.9, 0.999),  # open
     lr_floor=0.12,
     weight_decay=0.04,
     weight_decay_end=0.366,
     clip_norm=10.0,  # released code: configs/pretrain/vitl16.yaml
-    # released code: 24 on each of 128 GPUs, 3072 in all (paper table 8); the masks of these 24 are cut
-    # to one number of tokens
+    # released code: 24 on each of 128 GPUs, 3072 in all (paper table 8); the masks of these 24 are
+    # cut to one number of tokens
     batch=24,
     accumulate=128,
     epochs=1152,  # 90,000 steps of 240,000 videos
@@ -256,6 +267,7 @@ publish(
     MaskedSettings,
     _toy_pixels,
     _toy_features,
+    _toy_motion,
     _videomae_k400,
     _videomae_k400_small,
     _videomae_ssv2,
