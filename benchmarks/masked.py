@@ -47,6 +47,7 @@ from vssl_nb.measure.classify import (
 )
 from vssl_nb.measure.features import extract, restrict
 from vssl_nb.measure.health import conflict_shares
+from vssl_nb.measure.protocols import Protocol
 from vssl_nb.measure.retrieval import retrieval_recall
 from vssl_nb.methods.recipes import find, override, to_dict
 from vssl_nb.rng import generator
@@ -57,7 +58,8 @@ from vssl_nb.training.machine import Machine, keep_memory
 CLIPS = 17_280  # of the budget, drawn from the training videos
 VIEWS = {"rgb": "frames", "residual": "differences"}
 LABELS = (8, 32, 90)  # a class
-STEPS = 180  # of a fine-tuning: eight epochs with all labels
+STEPS = 90  # of a fine-tuning: two epochs with all labels
+BATCH = 16  # of a fine-tuning
 
 
 # of the transformer, as the masked recipes have it
@@ -182,7 +184,7 @@ def tokens_part(world: World, rows: list[dict[str, Any]], results: SeedResults) 
 
     for budget in world.a.budgets:
         for view in world.a.views:
-            for name in ("untrained", *PLAN):
+            for name in ("untrained", *world.a.only):
                 budget_of_row = 0 if name == "untrained" else budget
                 if any(
                     (r["run"], r["view"], r["budget"]) == (name, view, budget_of_row) for r in rows
@@ -230,7 +232,7 @@ def labels_part(world: World, rows: list[dict[str, Any]], results: SeedResults) 
             source, _ = world.train(name, view, budget * world.a.start_budget)
             manifest = read(data)
             videos = len(manifest.select("train"))
-            batch = min(32, videos)
+            batch = min(BATCH, videos)
             fields = dict(
                 selection="last",
                 epochs=max(1, round(world.a.steps * batch / (videos // batch * batch))),
@@ -241,6 +243,7 @@ def labels_part(world: World, rows: list[dict[str, Any]], results: SeedResults) 
                 weight_decay=0.05,
                 schedule="cosine",
                 dropout=0.0,
+                testing=Protocol("three clips", clips=3, average="softmax"),
             )
             out = world.home / folder_name(f"labels {n} {start}")
             began = time.monotonic()
@@ -296,6 +299,7 @@ def main(*words: str) -> None:
     parser.add_argument("--part", choices=PARTS, default="tokens")
     parser.add_argument("--seeds", type=int, nargs="+", help="those of the part")
     parser.add_argument("--budgets", type=int, nargs="+", default=[1], help="times 17,280 clips")
+    parser.add_argument("--only", nargs="+", default=[*PLAN], choices=PLAN, help="trainings")
     parser.add_argument("--views", nargs="+", default=[*VIEWS], choices=VIEWS)
     parser.add_argument("--labels", type=int, nargs="+", default=[*LABELS], help="of a class")
     parser.add_argument("--steps", type=int, default=STEPS, help="of a fine-tuning")
@@ -310,7 +314,7 @@ def main(*words: str) -> None:
     seeds = a.seeds or seeds
     keep_memory()
     torch.set_num_threads(1)
-    settings = settings_of(a, ("seeds", "budgets", "views"))
+    settings = settings_of(a, ("seeds", "budgets", "views", "only"))
     asked = {"part": a.part, "settings": digest(settings)}
     plan = {n: to_dict(recipe_of(n, "rgb", 1, 0, 720, {})) for n in PLAN}
     results = SeedResults(
