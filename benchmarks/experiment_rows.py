@@ -466,18 +466,55 @@ _ROWS = (
         own={"threshold": (None, 0.15)},
         views=BOTH_VIEWS,
     ),
-    *(
-        Row(
-            f"masked {target}",
-            "rest",
-            f"hidden {target} are predicted",
-            "infonce",
-            method="masked",
-            fields=dict(target=target),
-            views=BOTH_VIEWS,
-            both=(FRAMES,) if target == "features" else (),
-        )
-        for target in ("pixels", "features")
+    # -- a transformer, and what is predicted of hidden tubelets
+    Row(
+        "transformer",
+        "masked",
+        "a small transformer in place of the convolutions, with AdamW",
+        "infonce",
+        fields=dict(backbone="vit_toy_fine", optimizer="adamw", weight_decay=0.05, clip_norm=1.0),
+        views=BOTH_VIEWS,
+    ),
+    Row(
+        "masked pixels",
+        "masked",
+        "nothing is compared: the pixels of hidden tubes are predicted",
+        "transformer",
+        method="masked",
+        fields=dict(
+            target="pixels",
+            mask="tube",
+            share=0.75,
+            predictor_dim=48,
+            predictor_depth=1,
+            predictor_heads=2,
+        ),
+        own={"mask": ("tube", "random")},
+        views=BOTH_VIEWS,
+    ),
+    Row(
+        "masked features",
+        "masked",
+        "the features of a slow copy are predicted",
+        "masked pixels",
+        fields=dict(
+            target="features",
+            distance="l1",
+            momentum=0.99,
+            momentum_schedule="linear",
+            exported="momentum_encoder",
+        ),
+        own={"momentum": (0.99, 0.95)},
+        views=BOTH_VIEWS,
+        both=(FRAMES,),
+    ),
+    Row(
+        "masked motion",
+        "masked",
+        "how much each hidden tubelet moves is predicted",
+        "masked pixels",
+        fields=dict(target="motion"),
+        both=(FRAMES,),
     ),
 )
 # where a library has no such method, its rows are left out
