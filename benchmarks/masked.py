@@ -226,7 +226,8 @@ def labels_part(world: World, rows: list[dict[str, Any]], results: SeedResults) 
     view = world.a.view
     for n in world.a.labels:
         data = with_labels(world, n)
-        for start, (name, budget) in STARTS.items():
+        for start in world.a.starts:
+            name, budget = STARTS[start]
             if any((r["start"], r["labels"]) == (start, n) for r in rows):
                 continue
             source, _ = world.train(name, view, budget * world.a.start_budget)
@@ -299,6 +300,7 @@ def main(*words: str) -> None:
     parser.add_argument("--part", choices=PARTS, default="tokens")
     parser.add_argument("--seeds", type=int, nargs="+", help="those of the part")
     parser.add_argument("--budgets", type=int, nargs="+", default=[1], help="times 17,280 clips")
+    parser.add_argument("--starts", nargs="+", default=[*STARTS], choices=STARTS)
     parser.add_argument("--only", nargs="+", default=[*PLAN], choices=PLAN, help="trainings")
     parser.add_argument("--views", nargs="+", default=[*VIEWS], choices=VIEWS)
     parser.add_argument("--labels", type=int, nargs="+", default=[*LABELS], help="of a class")
@@ -314,7 +316,7 @@ def main(*words: str) -> None:
     seeds = a.seeds or seeds
     keep_memory()
     torch.set_num_threads(1)
-    settings = settings_of(a, ("seeds", "budgets", "views", "only"))
+    settings = settings_of(a, ("seeds", "budgets", "views", "only", "starts"))
     asked = {"part": a.part, "settings": digest(settings)}
     plan = {n: to_dict(recipe_of(n, "rgb", 1, 0, 720, {})) for n in PLAN}
     results = SeedResults(
