@@ -1087,7 +1087,33 @@ class VideoViT(BlockNet):
         return self.tokens(x).unflatten(1, self.tubelets.shape(x)).movedim(-1, 1)
 
 
-_PAPER: dict[str, Any] = dict(ratio=4, tubelet=(2, 16, 16), grid=14)
+def _paper_vit(
+    letter: str,  # 'S', 'B', 'L' or 'H'
+    about: str,
+    clip: tuple[int, int, int] = (16, 224, 224),
+    grid: int = 14,
+    **fields: Any,  # of `VideoViT`
+) -> Backbone:
+    "A transformer of the usual sizes, on tubelets of VideoMAE and V-JEPA."
+    # Touvron et al. 2021 (S), Dosovitskiy et al. 2021
+    sizes = {"S": (384, 12, 6), "B": (768, 12, 12), "L": (1024, 24, 16), "H": (1280, 32, 16)}
+    dim, depth, heads = sizes[letter]
+    make = partial(
+        VideoViT,
+        dim=dim,
+        depth=depth,
+        heads=heads,
+        ratio=4,
+        tubelet=(2, 16, 16),
+        grid=grid,
+        **fields,
+    )
+    return Backbone(make, clip, "torch", f"{about}, ViT-{letter}/16")
+
+
+# as released: VideoMAE counts its places in a row, V-JEPA 2 turns queries and keys
+_VIDEOMAE: dict[str, Any] = dict(places="sequence", eps=1e-6)
+_VJEPA2: dict[str, Any] = dict(clip=(64, 256, 256), grid=16, places="rotary_released", eps=1e-6)
 
 BACKBONES.update(
     vit_toy=Backbone(VideoViT, (16, 32, 32), "torch", "a transformer for toy clips"),
@@ -1098,66 +1124,17 @@ BACKBONES.update(
         "torch",
         "the same with small tubelets, for masked clips",
     ),
-    # ViT-S (Touvron et al. 2021), ViT-B and ViT-L (Dosovitskiy et al. 2021) on tubelets of
-    # VideoMAE and V-JEPA
-    vit_small=Backbone(
-        partial(VideoViT, dim=384, depth=12, heads=6, **_PAPER),
-        (16, 224, 224),
-        "torch",
-        "ViT-S/16, tubelets of two frames",
-    ),
-    vit_base=Backbone(
-        partial(VideoViT, dim=768, depth=12, heads=12, **_PAPER),
-        (16, 224, 224),
-        "torch",
-        "ViT-B/16, tubelets of two frames",
-    ),
-    vit_large=Backbone(
-        partial(VideoViT, dim=1024, depth=24, heads=16, **_PAPER),
-        (16, 224, 224),
-        "torch",
-        "ViT-L/16, tubelets of two frames",
-    ),
-)
-
-# as released: VideoMAE counts its places in a row, V-JEPA 2 turns queries and keys
-_VIDEOMAE: dict[str, Any] = dict(places="sequence", eps=1e-6)
-_VJEPA2: dict[str, Any] = dict(_PAPER, grid=16, places="rotary_released", eps=1e-6)
-
-BACKBONES.update(
+    vit_small=_paper_vit("S", "tubelets of two frames"),
+    vit_base=_paper_vit("B", "tubelets of two frames"),
+    vit_large=_paper_vit("L", "tubelets of two frames"),
     vit_toy_videomae=Backbone(
         partial(VideoViT, **_VIDEOMAE), (16, 32, 32), "torch", "vit_toy with VideoMAE's places"
     ),
-    vit_small_videomae=Backbone(
-        partial(VideoViT, dim=384, depth=12, heads=6, **_PAPER, **_VIDEOMAE),
-        (16, 224, 224),
-        "torch",
-        "VideoMAE, ViT-S/16",
-    ),
-    vit_base_videomae=Backbone(
-        partial(VideoViT, dim=768, depth=12, heads=12, **_PAPER, **_VIDEOMAE),
-        (16, 224, 224),
-        "torch",
-        "VideoMAE, ViT-B/16",
-    ),
-    vit_large_videomae=Backbone(
-        partial(VideoViT, dim=1024, depth=24, heads=16, **_PAPER, **_VIDEOMAE),
-        (16, 224, 224),
-        "torch",
-        "VideoMAE, ViT-L/16",
-    ),
-    vit_large_vjepa2=Backbone(
-        partial(VideoViT, dim=1024, depth=24, heads=16, **_VJEPA2),
-        (64, 256, 256),
-        "torch",
-        "V-JEPA 2, ViT-L/16",
-    ),
-    vit_huge_vjepa2=Backbone(
-        partial(VideoViT, dim=1280, depth=32, heads=16, **_VJEPA2),
-        (64, 256, 256),
-        "torch",
-        "V-JEPA 2, ViT-H/16",
-    ),
+    vit_small_videomae=_paper_vit("S", "VideoMAE", **_VIDEOMAE),
+    vit_base_videomae=_paper_vit("B", "VideoMAE", **_VIDEOMAE),
+    vit_large_videomae=_paper_vit("L", "VideoMAE", **_VIDEOMAE),
+    vit_large_vjepa2=_paper_vit("L", "V-JEPA 2", **_VJEPA2),
+    vit_huge_vjepa2=_paper_vit("H", "V-JEPA 2", **_VJEPA2),
 )
 
 
