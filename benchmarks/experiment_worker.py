@@ -145,7 +145,9 @@ def _clips_of_a_step(text: str) -> dict[str, int]:
     recipe = from_dict(json.loads(text))
     experiment = resolve(recipe, BlankVideos(8 * recipe.learning.batch, 8), Machine("cpu"))
     method = experiment.method.train()
-    counter = Counter(method, type(create(recipe.backbone)))
+    network = create(recipe.backbone)
+    # a masked method calls a part of its transformer, which begins with the layer of tubelets
+    counter = Counter(method, type(getattr(network, "tubelets", network)))
     batch = experiment.views(next(iter(experiment.batches)))
     drawn = recipe.learning.batch * recipe.sampling.clips
     method(batch | {"step": 1, "part": 0, "epoch": 0, "progress": 0.5})
