@@ -9,9 +9,8 @@ conflict (one of its scene, one of its motion), a linear and an attentive probe,
 what is hidden was explained in the last fifth of the steps.
 
 **labels**, seeds 51 to 58: a classifier on frames is fine-tuned from a masked start and from
-scratch, with 8, 32 and all 90 labels a class, for STEPS steps each; the last step is tested. Its rate and crop were
-tried on seed 30.
-Planned before the first run: the difference of both starts in each seed, with the interval of
+scratch, with 8, 32 and all 90 labels a class, for STEPS steps each; the last step is tested. Its
+rate and crop were tried on seed 30. Planned before the first run: the difference of both starts in each seed, with the interval of
 Student's t, for each number of labels; no other comparison.
 
     python benchmarks/masked.py --out results/masked-toy.json
