@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from vssl_nb.data import toy
 from vssl_nb.distributed import run_distributed
 from vssl_nb.fields import RecipeError
-from vssl_nb.methods.masked import Masked, tubelet_pixels
+from vssl_nb.methods.masked import MaskedPrediction, patchify
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.runs.pretraining import pretrain
@@ -103,7 +103,9 @@ def test_videomae_loss_and_gradient_are_those_of_transformers(tf, normalise):
     theirs = tf.VideoMAEForPreTraining(config).eval()
     shuffled_weights(theirs, 1)
     encoder = create("vit_toy", seed=0, **SMALL, places="sequence")
-    ours = Masked(encoder, seed=5, mask="tube", share=0.75, normalise=normalise, **PREDICTOR)
+    ours = MaskedPrediction(
+        encoder, seed=5, mask="tube", mask_ratio=0.75, normalise=normalise, **PREDICTOR
+    )
     model = theirs.videomae
     state = linear_state("encoder.tubelets.conv", model.embeddings.patch_embeddings.projection)
     for i, layer in enumerate(model.encoder.layer):
@@ -124,7 +126,7 @@ def test_videomae_loss_and_gradient_are_those_of_transformers(tf, normalise):
     x = clips_of()
     if not normalise:
         mean, std = (torch.tensor(v) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-        pixels = tubelet_pixels(x, (2, 8, 8)) * std + mean
+        pixels = patchify(x, (2, 8, 8)) * std + mean
         ours.targets = lambda _: pixels.flatten(2)
     batch = {"rgb": x[:, None], "step": 7}
     (mask,) = ours.masks(len(x), (4, 4, 4), batch)
@@ -170,7 +172,7 @@ def test_vjepa_loss_is_that_of_the_predictor_of_transformers(tf):
     encoder = create("vit_toy", seed=0, **SMALL, places="rotary_released")
     fields = dict(target="features", mask="blocks", distance="l1")
     fields |= dict(block_counts=(2, 1), block_shares=(0.2, 0.5))
-    ours = Masked(encoder, seed=5, momentum=0.998, **fields, **PREDICTOR)
+    ours = MaskedPrediction(encoder, seed=5, momentum=0.998, **fields, **PREDICTOR)
     state = linear_state(
         "encoder.tubelets.conv", theirs.encoder.embeddings.patch_embeddings.proj
     ) | linear_state("encoder.norm", theirs.encoder.layernorm)
@@ -221,14 +223,14 @@ def test_vjepa_loss_is_that_of_the_predictor_of_transformers(tf):
 
 
 FEATURES = dict(target="features", momentum=0.9, momentum_schedule="linear", distance="l1")
-TOY = dict(mask="random", share=0.75, **PREDICTOR)
+TOY = dict(mask="random", mask_ratio=0.75, **PREDICTOR)
 
 
 def five_steps(target, n):
     from vssl_nb.distributed import gather, rank
 
     fields = FEATURES if target == "features" else {}
-    method = Masked(create("vit_toy", seed=1, dim=24, depth=1, heads=2), **TOY, **fields)
+    method = MaskedPrediction(create("vit_toy", seed=1, dim=24, depth=1, heads=2), **TOY, **fields)
     opt = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1)
     share, losses = slice(rank() * 8 // n, (rank() + 1) * 8 // n), []
     for step in range(5):
@@ -286,7 +288,7 @@ def test_an_encoder_without_tokens_is_refused(videos, tmp_path):
         ("has no slow copy", dict(exported="momentum_encoder")),
         ("give as many of both", dict(block_counts=(8,))),
         ("a multiple of predictor_heads=4", dict(predictor_dim=50, predictor_heads=4)),
-        ("share=1.0 must be", dict(share=1.0)),
+        ("mask_ratio=1.0 must be", dict(mask_ratio=1.0)),
         ("mask='tubes' is not one of", dict(mask="tubes")),
     ],
 )
@@ -298,16 +300,16 @@ def test_fields_that_do_not_fit_are_refused(message, fields):
 def test_masks_that_hide_nothing_or_all_are_refused():
     x = {"rgb": clips_of()[:, None]}
     small = create("vit_toy", seed=0)
-    with pytest.raises(ValueError, match="share=0.01 hides 0 of 16 places"):
-        Masked(small, mask="tube", share=0.01, **PREDICTOR)(x)
+    with pytest.raises(ValueError, match="mask_ratio=0.01 hides 0 of 16 places"):
+        MaskedPrediction(small, mask="tube", mask_ratio=0.01, **PREDICTOR)(x)
     with pytest.raises(ValueError, match="a block of 1% of 4 x 4 tubelets covers none"):
-        Masked(small, mask="blocks", block_shares=(0.01, 0.5), **PREDICTOR)(x)
+        MaskedPrediction(small, mask="blocks", block_shares=(0.01, 0.5), **PREDICTOR)(x)
 
 
 def test_the_predictor_needs_no_layer_of_its_own_for_other_encoders():
     "An encoder of another shape: the number of pixels and of tokens follow from it."
     encoder = create("vit_toy", seed=0, tubelet=(4, 4, 8), grid=8)
-    method = Masked(encoder, mask="random", share=0.5, **PREDICTOR)
+    method = MaskedPrediction(encoder, mask="random", mask_ratio=0.5, **PREDICTOR)
     loss, logs = method({"rgb": clips_of()[:, None]})
     assert method.predictor.head.out_features == 3 * 4 * 4 * 8
     assert loss.isfinite() and set(logs) == {"explained", "spread"}

@@ -97,8 +97,9 @@ INERT: dict[str, Callable[[Flat], bool]] = {
     "samples": lambda f: not f.get("mixture", 1),
     "by": unless("selection", "validation", "test"),
     "every": unless("selection", "validation", "test"),
-    # of the videos that choose an epoch; of the tubelets that are hidden
-    "share": lambda f: f.get("selection", f.get("mask")) not in ("validation", "test", *SHARED),
+    # of the videos that choose an epoch
+    "share": unless("selection", "validation", "test"),
+    "mask_ratio": unless("mask", *SHARED),
     **dict.fromkeys(("block_counts", "block_shares", "block_aspect"), unless("mask", "blocks")),
     # of a classifier; of the pixels that are predicted
     "normalise": lambda f: f.get("target") == "features",

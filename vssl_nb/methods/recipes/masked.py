@@ -18,7 +18,7 @@ class MaskedSettings(Settings):
     target: Literal["pixels", "features", "motion"] = "pixels"
     # which tubelets are hidden: the same places in all frames, any, whole frames, or blocks
     mask: Literal["tube", "random", "frames", "blocks"] = "tube"
-    share: Hidden = 0.9  # that is hidden, rounded down (VideoMAE 3.2: 0.9); not of 'blocks'
+    mask_ratio: Hidden = 0.9  # that is hidden, rounded down (VideoMAE 3.2: 0.9); not of 'blocks'
     # 'blocks': how many of each mask, in all frames; the loss is the mean over these masks (V-JEPA:
     # short and long range)
     block_counts: tuple[Count, ...] = (8, 2)
@@ -42,7 +42,7 @@ class MaskedSettings(Settings):
     clips: ClassVar[tuple[str, ...]] = ("x",)
     encoder_needs: ClassVar[tuple[str, ...]] = ("tokens", "tubelets")
     name: ClassVar[str] = "masked"
-    method: ClassVar[str] = "vssl_nb.methods.masked:Masked"
+    method: ClassVar[str] = "vssl_nb.methods.masked:MaskedPrediction"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,7 +84,7 @@ _toy_pixels = override(
     backbone="vit_toy_fine",
     clips=1,
     method=MaskedSettings(
-        mask="tube", share=0.75, predictor_dim=48, predictor_depth=1, predictor_heads=2
+        mask="tube", mask_ratio=0.75, predictor_dim=48, predictor_depth=1, predictor_heads=2
     ),
     optimizer="adamw",
     lr=1e-3,
@@ -155,7 +155,7 @@ _videomae_k400 = Recipe(
         target="pixels",
         # paper table 1 (b)
         mask="tube",
-        share=0.9,
+        mask_ratio=0.9,
         normalise=True,  # released code, engine_for_pretraining.py: of each tubelet and channel
         distance="l2",  # paper table 1 (f)
         # paper table 8, table 1 (a); heads: released code, modeling_pretrain.py
