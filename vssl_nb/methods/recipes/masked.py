@@ -255,10 +255,10 @@ _vjepa_k400 = override(
     weight_decay=0.04,
     weight_decay_end=0.366,
     clip_norm=10.0,  # released code: configs/pretrain/vitl16.yaml
-    # released code: 24 on each of 128 GPUs, 3072 in all (paper table 8); the masks of these 24 are
-    # cut to one number of tokens
-    batch=24,
-    accumulate=128,
+    # 3072 in all (paper table 8): 24 on each of 8 GPUs, 16 times. Released code: 24 on each of 128
+    # GPUs; there the masks of 24 clips are cut to one number of tokens, here those of 192
+    batch=192,
+    accumulate=16,
     epochs=1152,  # 90,000 steps of 240,000 videos
     warmup=153.6,  # 12,000 steps
 )
