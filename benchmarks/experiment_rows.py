@@ -499,7 +499,7 @@ _ROWS = (
         "masked pixels",
         fields=dict(
             target="features",
-            distance="l1",
+            prediction_loss="l1",
             momentum=0.99,
             momentum_schedule="linear",
             exported="momentum_encoder",

@@ -170,7 +170,7 @@ def test_vjepa_loss_is_that_of_the_predictor_of_transformers(tf):
     theirs = tf.VJEPA2Model(config).eval()
     shuffled_weights(theirs, 1)
     encoder = create("vit_toy", seed=0, **SMALL, places="rotary_released")
-    fields = dict(target="features", mask="blocks", distance="l1")
+    fields = dict(target="features", mask="blocks", prediction_loss="l1")
     fields |= dict(block_counts=(2, 1), block_shares=(0.2, 0.5))
     ours = MaskedPrediction(encoder, seed=5, momentum=0.998, **fields, **PREDICTOR)
     state = linear_state(
@@ -222,7 +222,7 @@ def test_vjepa_loss_is_that_of_the_predictor_of_transformers(tf):
     torch.testing.assert_close(loss, torch.stack(losses).mean(), rtol=1e-5, atol=1e-5)
 
 
-FEATURES = dict(target="features", momentum=0.9, momentum_schedule="linear", distance="l1")
+FEATURES = dict(target="features", momentum=0.9, momentum_schedule="linear", prediction_loss="l1")
 TOY = dict(mask="random", mask_ratio=0.75, **PREDICTOR)
 
 

@@ -28,7 +28,7 @@ class MaskedSettings(Settings):
     # is each clip?
     normalise: bool = True
     # mean over hidden tubelets and their numbers (VideoMAE: l2; V-JEPA: l1)
-    distance: Literal["l2", "l1", "smooth_l1"] = "l2"
+    prediction_loss: Literal["l2", "l1", "smooth_l1"] = "l2"
     predictor_dim: Count = 384  # of a token in the predictor, even (VideoMAE, V-JEPA: 384)
     predictor_depth: Count = 4  # its blocks (VideoMAE: 4; V-JEPA: 12)
     predictor_heads: Count = 6  # their heads
@@ -100,7 +100,7 @@ _toy_features = override(
     about="Masked features of a slow copy on the frames of the toy videos; three minutes on one "
     "core",
     target="features",
-    distance="l1",
+    prediction_loss="l1",
     momentum=0.99,
     momentum_schedule="linear",
     exported="momentum_encoder",
@@ -157,7 +157,7 @@ _videomae_k400 = Recipe(
         mask="tube",
         mask_ratio=0.9,
         normalise=True,  # released code, engine_for_pretraining.py: of each tubelet and channel
-        distance="l2",  # paper table 1 (f)
+        prediction_loss="l2",  # paper table 1 (f)
         # paper table 8, table 1 (a); heads: released code, modeling_pretrain.py
         predictor_dim=384,
         predictor_depth=4,
@@ -236,7 +236,7 @@ _vjepa_k400 = override(
         block_counts=(8, 2),
         block_shares=(0.15, 0.7),
         block_aspect=(0.75, 1.5),
-        distance="l1",  # paper, equation 1
+        prediction_loss="l1",  # paper, equation 1
         # paper table 8, appendix C: as many heads as the encoder
         predictor_dim=384,
         predictor_depth=12,
