@@ -95,12 +95,12 @@ def multiblock_mask(
     h, w = grid
     rows, columns = sample_block_size(rng, grid, share, aspect)
     hidden = np.ones((B, h, w), bool)
-    while (full := hidden.all((1, 2))).any():
-        for clip in np.flatnonzero(full):
-            hidden[clip] = False
-            for _ in range(n):
-                top, left = rng.integers(h - rows + 1), rng.integers(w - columns + 1)
-                hidden[clip, top : top + rows, left : left + columns] = True
+    while len(full := np.flatnonzero(hidden.all((1, 2)))):
+        top = rng.integers(h - rows + 1, size=(len(full), n, 1))
+        left = rng.integers(w - columns + 1, size=(len(full), n, 1))
+        in_rows = (top <= np.arange(h)) & (np.arange(h) < top + rows)
+        in_columns = (left <= np.arange(w)) & (np.arange(w) < left + columns)
+        hidden[full] = (in_rows[..., None] & in_columns[:, :, None]).any(1)
     return hidden.reshape(B, h * w)
 
 

@@ -872,20 +872,21 @@ def sequence_code(
 
 
 def rotated(
-    x: Tensor,  # (B, heads, N, d) queries or keys
+    x: Tensor,  # (..., B, heads, N, d) queries and keys
     at: Tensor,  # (B or 1, N, 3) when and where each token is: tubelet, row, column
     released: bool = False,  # the frequencies of V-JEPA 2's released code
-) -> Tensor:  # (B, heads, N, d)
+) -> Tensor:  # the same shape
     "Turn a third of the numbers by the place on each axis; what is left over stays."
     n = x.shape[-1] // 6  # pairs of numbers on each axis
-    frequency = 10000 ** -(torch.arange(n, device=x.device, dtype=x.dtype) / n)
+    # float32 whatever the autocast: bfloat16 cannot tell an angle of 31 from one of 31.1
+    frequency = 10000 ** -(torch.arange(n, device=x.device, dtype=torch.float32) / n)
     parts = []
     for axis, part in enumerate(x[..., : 6 * n].split(2 * n, -1)):
-        angle = at[:, None, :, axis, None].to(x.dtype) * frequency  # (B or 1, 1, N, n)
+        angle = at[:, None, :, axis, None].float() * frequency  # (B or 1, 1, N, n)
         pairs = part.unflatten(-1, (n, 2))
         partner = torch.stack([-pairs[..., 1], pairs[..., 0]], -1).flatten(-2)
         angle = torch.cat([angle, angle], -1) if released else angle.repeat_interleave(2, -1)
-        parts.append(part * angle.cos() + partner * angle.sin())
+        parts.append(part * angle.cos().to(x) + partner * angle.sin().to(x))
     return torch.cat([*parts, x[..., 6 * n :]], -1)
 
 
@@ -1005,8 +1006,8 @@ class TransformerBlock(nn.Module):
             return q, k, v
         if at is None:
             raise ValueError(f"places={self.places!r} needs the coordinates of the tokens")
-        released = self.places == "rotary_released"
-        return rotated(q, at, released), rotated(k, at, released), v
+        q, k = rotated(torch.stack([q, k]), at, self.places == "rotary_released")
+        return q, k, v
 
     def attention(
         self,
@@ -1061,8 +1062,8 @@ class VideoViT(BlockNet):
     ) -> Tensor:  # (B, n, D)
         "Encode the visible tubelets, each with the code of its own place."
         check_clip(x, self.min_clip)
-        tubelets, *blocks, norm = self.in_order()
-        z, at = self.embedded(x, tubelets)
+        _, *blocks, norm = self.in_order()
+        z, at = self.embedded(x)
         if keep is not None:
             z = z.gather(1, keep[..., None].expand(-1, -1, z.shape[2]))
             at = at[0, keep]
@@ -1073,10 +1074,9 @@ class VideoViT(BlockNet):
     def embedded(
         self,
         x: Tensor,  # (B, 3, T, H, W) float
-        tubelets: nn.Module | None = None,  # as `in_order` has them; None: those of the network
     ) -> tuple[Tensor, Tensor]:  # (B, N, D) tokens; (1, N, 3) their coordinates
         "Tokens before they look at each other, and where they are."
-        z = self.apply_block(tubelets or self.tubelets, x)
+        z = self.apply_block(self.tubelets, x)
         return z, self.tubelets.coordinates(self.tubelets.shape(x), x.device)[None]
 
     def maps(
