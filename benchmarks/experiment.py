@@ -567,7 +567,7 @@ def print_table(results: Results) -> None:
         if line["verdict"] != "not run":
             low, high = (100 * x for x in line["interval"])
             print(
-                f"{line['verdict']:7} {line['says']}: {100 * line['mean']:.1f} points "
+                f"{line['verdict']:7} {line['statement']}: {100 * line['mean']:.1f} points "
                 f"({low:.1f} to {high:.1f}), p {line['p_holm']:.3f}"
             )
 

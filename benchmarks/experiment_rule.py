@@ -37,7 +37,7 @@ class Line:
 class Comparison:
     "Is the first line above the second?"
 
-    says: str  # a sentence that is right where the first is higher
+    statement: str  # a sentence that is right where the first is higher
     a: Line
     b: Line
     metric: str = "r1"  # 'r1', 'scene', 'motion' or 'probe'
@@ -47,13 +47,15 @@ def _rows(
     world: str, *pairs: tuple[str, str, str], metric: str = "r1"
 ) -> tuple[Comparison, ...]:  # on frames
     return tuple(
-        Comparison(says, Line(a, world=world), Line(b, world=world), metric) for says, a, b in pairs
+        Comparison(statement, Line(a, world=world), Line(b, world=world), metric)
+        for statement, a, b in pairs
     )
 
 
 def _on_differences(*pairs: tuple[str, str, str]) -> tuple[Comparison, ...]:
     return tuple(
-        Comparison(says, Line(a, DIFFERENCES), Line(b, DIFFERENCES)) for says, a, b in pairs
+        Comparison(statement, Line(a, DIFFERENCES), Line(b, DIFFERENCES))
+        for statement, a, b in pairs
     )
 
 
@@ -208,7 +210,7 @@ def judge(
         whole = all(len(d) == seeds for d in found)
         adjusted = holm([sign_flip(d) for d in found]) if whole else [None] * len(found)
         for c, d, p in zip(comparisons, found, adjusted):
-            line = {"family": family, "says": c.says, "a": str(c.a), "b": str(c.b)}
+            line = {"family": family, "statement": c.statement, "a": str(c.a), "b": str(c.b)}
             line |= {"metric": c.metric, "seeds": len(d), "p_holm": p, "verdict": "not run"}
             if len(d) == seeds:
                 line |= {"mean": float(np.mean(d)), "median": float(np.median(d))}

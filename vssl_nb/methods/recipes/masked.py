@@ -80,7 +80,7 @@ class MaskedSettings(Settings):
 _toy_pixels = override(
     find("infonce-toy-rgb"),
     name="masked-toy-pixels",
-    about="Masked pixels of the frames of the toy videos; three minutes on one core",
+    about="Masked pixels of the frames of the toy videos; a few minutes on one core",
     backbone="vit_toy_fine",
     clips=1,
     method=MaskedSettings(
@@ -97,7 +97,7 @@ _toy_pixels = override(
 _toy_features = override(
     _toy_pixels,
     name="masked-toy-features",
-    about="Masked features of a slow copy on the frames of the toy videos; three minutes on one "
+    about="Masked features of a slow copy on the frames of the toy videos; a few minutes on one "
     "core",
     target="features",
     prediction_loss="l1",
@@ -109,7 +109,7 @@ _toy_features = override(
 _toy_motion = override(
     _toy_pixels,
     name="masked-toy-motion",
-    about="How much hidden tubelets of the toy videos move, from frames; three minutes on one core",
+    about="How much hidden tubelets of the toy videos move, from frames; two minutes on one core",
     target="motion",
 )
 
