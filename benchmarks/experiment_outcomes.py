@@ -1,5 +1,6 @@
 """What is measured of an encoder, and what is kept of it: the training videos nearest to each test
-video and to each conflict, from which every share is computed, now and by anyone later."""
+video and to each conflict, and the class that the probe gives to each test video. From these every
+share is computed, now and by anyone later."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,14 +14,17 @@ from experiment_rows import WORLDS
 
 from vssl_nb.data import toy
 from vssl_nb.files import write_whole
-from vssl_nb.measure.classify import accuracy, classify, linear_probe
+from vssl_nb.measure.classify import classify, linear_probe
 from vssl_nb.measure.features import Features
 from vssl_nb.measure.health import rankme
 from vssl_nb.measure.retrieval import compare_features
 
-KEPT = 10  # nearest training videos of each query
+KEPT = 5  # nearest training videos of each query
 PARTS = ("test", "conflict")
-Outcomes = dict[str, np.ndarray]  # part -> (queries, KEPT) uint16 positions among training videos
+PROBE = "probe"
+# part -> (queries, KEPT) uint16 positions among training videos; PROBE -> (test videos,) uint8
+# places among the sorted names of the classes
+Outcomes = dict[str, np.ndarray]
 
 
 # ---- who is who
@@ -61,6 +65,10 @@ def places_of(
     )
 
 
+def classes_of(places: Places) -> np.ndarray:  # (classes,) names, in the order of their ids
+    return np.unique(places.gallery_label)
+
+
 OF_BOTH = ("right_motion", "right_kind")  # shares of test videos
 
 
@@ -96,10 +104,11 @@ def metrics(
     motion = places.gallery_label[first] == places.conflict_label
     shares = {
         "r1": _share(right[:, 0]),
-        "r5": _share(right[:, :5].any(1)),
+        "r5": _share(right.any(1)),
         "scene": _share(scene),
         "motion": _share(motion),
         "neither": _share(~(scene | motion)),
+        "probe": _share(classes_of(places)[outcomes[PROBE]] == places.test_label),
     }
     if not has_kinds(places):
         return shares
@@ -146,21 +155,20 @@ def nearest(
 
 def outcomes_of(
     parts: Mapping[str, Features],  # 'train' and PARTS
+    places: Places,
 ) -> Outcomes:
-    return {part: nearest(parts[part], parts["train"]) for part in PARTS}
+    "Neighbours, and what a linear probe of the frozen features answers."
+    outcomes = {part: nearest(parts[part], parts["train"]) for part in PARTS}
+    classes = classes_of(places).tolist()
+    predictions = classify(linear_probe(parts["train"]), parts["test"], classes)
+    outcomes[PROBE] = predictions.p.argmax(1).numpy().astype(np.uint8)
+    return outcomes
 
 
-def further(
-    parts: Mapping[str, Features],  # as of `outcomes_of`
-    classes: list[str],  # names, in the order of their ids
-) -> dict[str, float]:
-    "What neighbours do not tell: a linear probe of frozen features, and the directions they use."
-    probe = linear_probe(parts["train"])
-    predictions = classify(probe, parts["test"], classes)
-    probed = accuracy(predictions)["top1"]
-    x = parts["train"].x
-    rank = rankme(x - x.mean(0)) if bool(torch.isfinite(x).all()) else float("nan")
-    return {"probe": round(float(probed), 6), "rank": round(rank, 3)}
+def rank_of(features: Features) -> float:  # nan where a feature is no number
+    "The directions that features use (RankMe)."
+    x = features.x
+    return round(rankme(x - x.mean(0)), 3) if bool(torch.isfinite(x).all()) else float("nan")
 
 
 # ---- the file of outcomes

@@ -15,11 +15,12 @@ import torch
 from experiment_outcomes import (
     PARTS,
     Outcomes,
-    further,
+    classes_of,
     metrics,
     metrics_by_chance,
     outcomes_of,
     places_of,
+    rank_of,
 )
 from experiment_rows import WORLDS, Training
 from run_folders import by_epoch, is_finished, mean_logged, steps_of
@@ -298,11 +299,10 @@ def measured(
 ) -> tuple[dict[str, Any], Outcomes]:
     "The shares of one view, and what they are computed from."
     places = places_of(task.size, task.training.world, task.seed)
-    outcomes = outcomes_of(features)
-    classes = sorted({*places.gallery_label.tolist()})
-    names = [classes[i] for i in features["test"].label.tolist()]
-    assert names == places.test_label.tolist(), "the plan of the toy has another order"
-    shares = metrics(outcomes, places) | further(features, classes)
+    names = classes_of(places)[features["test"].label.numpy()]
+    assert names.tolist() == places.test_label.tolist(), "the plan of the toy has another order"
+    outcomes = outcomes_of(features, places)
+    shares = metrics(outcomes, places) | {"rank": rank_of(features["train"])}
     return {"view": view} | shares, outcomes
 
 
