@@ -35,14 +35,14 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("lessons/04_losses", "lessons/07_memory", "library/loop", "library/run_folder")
+ROOMS = ("lessons/04_losses", "library/memory", "library/loop", "library/run_folder")
 # directives of cells that a notebook test does not run
 SKIP = ("eval:", "slow", "cuda", "data")
 
 # (room, before, after as the report says them, why no test can tell the difference)
 EQUIVALENT: list[tuple[str, str, str, str]] = [
     (
-        "lessons/07_memory",
+        "library/memory",
         "@torch.no_grad()",
         "(deleted)",
         "of `encode_shuffled` and `momentum_keys`: what comes back has no gradient anyhow; saves "
