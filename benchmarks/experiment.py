@@ -6,9 +6,10 @@ classes are a motion and a kind of scene. One encoder (tiny), clips of 16 frames
 videos, one projection, augmentation and protocol; float32, one thread. The budget is counted in
 clips that the measured encoder draws (17,280), and what a training takes is written in five
 currencies: clips drawn, forward and with gradient, optimizer steps, seconds of a core; `whole`
-includes its helpers. Each row's rate and own settings are chosen by the same search on seed 30, R@1
-on its test videos: three rates, then each own setting at the best rate; another value is taken
-where it gains 4 points or more. Seeds 41 to 48 chose nothing. `benchmarks/experiment_rule.py` says
+includes its helpers. The rate of each method and one or two settings of its own are chosen by the
+same search on seed 30, R@1 on its test videos: three rates, then each own setting at the best rate;
+another value is taken where it gains 4 points or more. A row that changes another thing keeps the
+rate of its base. Seeds 41 to 48 chose nothing. `benchmarks/experiment_rule.py` says
 what is judged, and its commit is older than the first result.
 
     python benchmarks/experiment.py --out results/experiment.json --jobs 2
@@ -18,7 +19,7 @@ what is judged, and its commit is older than the first result.
 
 The first command goes on where it was killed, also in the middle of a training; its runs lie in
 `runs/experiment`. Turns: 0 the search alone, 1 the core rows for all seeds, 2 the other rows, 3 the
-core rows with two and four times the budget, 4 the world `both`; each begins with the search of its
+core rows with four times the budget, 4 the world `both`; each begins with the search of its
 rows. The file is whole after each training; beside it (.npz) lie the five training videos nearest
 to each test video and to each conflict, and the answers of the probe, from which every share can be
 computed again. Where code or recipes are no longer those of the file, the command says which digest
@@ -53,7 +54,6 @@ from experiment_rows import (
     choices,
     default_of,
     helpers_of,
-    is_searched,
     recipe_of,
     search_needs,
     steps_of,
@@ -369,7 +369,7 @@ def search_units(run: Run, wanted: list[Training]) -> list[Unit]:
         name = f"search {row.name} {view}"
         if name in units:
             return
-        needs = search_needs(row, view)
+        needs = [pair for pair in search_needs(row, view) if pair != (row.name, view)]
         for other, other_view in needs:
             add(ROWS[other], other_view)
 
@@ -379,9 +379,9 @@ def search_units(run: Run, wanted: list[Training]) -> list[Unit]:
         units[name] = Unit(name, tuple(f"search {n} {v}" for n, v in needs), work)
 
     for training in wanted:
-        for t in (*all_helpers(training), training):
-            if is_searched(ROWS[t.row]):
-                add(ROWS[t.row], t.view)
+        if ROWS[training.row].kind == "training":
+            for other, view in search_needs(ROWS[training.row], training.view):
+                add(ROWS[other], view)
     return [*units.values()]
 
 
@@ -530,7 +530,8 @@ def print_plan(run: Run) -> None:
         seconds = 0.0
         if turn == 0:
             every = [t for n in TURNS[1:] for t in wanted_of(n, run.a.rows)]
-            searched = {(t.row, t.view) for t in every if is_searched(ROWS[t.row])}
+            trained = [t for t in every if ROWS[t.row].kind == "training"]
+            searched = {pair for t in trained for pair in search_needs(ROWS[t.row], t.view)}
             print("turn 0: the search, seed 30")
             for name, view in sorted(searched, key=lambda pair: [*ROWS].index(pair[0])):
                 row = ROWS[name]

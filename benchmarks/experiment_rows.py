@@ -1,9 +1,10 @@
 """The rows of the one experiment: each changes one thing of its base, at one setting for all.
 
-A row is data: its recipe is that of its base with a few fields changed. What is chosen for a row on
-the seed of the search (its rate, and one or two settings of its own) lies in the results; the own
-settings of a base are those of the rows above it, too, while the rate of each row is searched
-anew."""
+A row is data: its recipe is that of its base with a few fields changed. A row that brings another
+method is searched on one seed: its rate, and one or two settings of its own; what was chosen lies
+in the results. A row that changes anything else keeps all that was chosen for its base, the rate
+too, so that one thing differs. The rows of IIC's family take what was chosen for IIC, since the
+first of them learns nothing that a search could see."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ RATES = (1e-3, 3e-4, 3e-3)  # of Adam, for batches of 8 videos
 MARGIN = 0.04
 BATCH = 8  # videos
 PASSES = 12  # epochs of a row with two clips of each video: 17,280 clips of 720 videos
-LONGER = (2, 4)  # times the budget, for the core rows on frames
+LONGER = (4,)  # times the budget, for the core rows on frames
 SETTING: dict[str, Any] = dict(momentum=None, batch=BATCH, test_clips=3)
 WORLDS: dict[str, dict[str, Any]] = {"plain": {}, "both": {"classes": "both"}}  # of `toy.make`
 # settings of a base's method that another method of a row keeps, where it has them
@@ -66,6 +67,8 @@ class Row:
     sampler: Mapping[str, Helper] = field(default_factory=dict)  # view -> what mines
     kind: str = "training"  # or 'chance', 'histogram', 'untrained', 'streams': nothing is trained
     shown: bool = True  # is it a line of the table, or a helper of others?
+    searched: bool = False  # is its rate chosen by a search, or is it that of its base?
+    like: str = ""  # a searched row whose choices it takes, in place of its base's
 
 
 # how a name is written where people read it
@@ -113,6 +116,7 @@ _ROWS = (
         core=BOTH_VIEWS,
         both=BOTH_VIEWS,
         longer=True,
+        searched=True,
     ),
     # -- what the changes of a clip buy
     Row(
@@ -154,7 +158,6 @@ _ROWS = (
         "a momentum copy of the network makes the keys",
         "infonce",
         fields=dict(momentum=0.99),
-        own={"momentum": (0.99, 0.95)},
         views=BOTH_VIEWS,
         core=(FRAMES,),
     ),
@@ -164,7 +167,6 @@ _ROWS = (
         "the negatives are the last 512 keys",
         "slow copy",
         fields=dict(queue=512),
-        own={"momentum": (0.99, 0.95)},
         views=BOTH_VIEWS,
         core=(FRAMES,),
         both=(FRAMES,),
@@ -180,6 +182,7 @@ _ROWS = (
         own={"momentum": (0.9, 0.99)},
         views=BOTH_VIEWS,
         both=(FRAMES,),
+        searched=True,
     ),
     Row(
         "lejepa",
@@ -190,6 +193,7 @@ _ROWS = (
         fields=dict(slices=256, local_clips=0, dim=16, dim_hidden=64, head="mlp"),
         own={"tradeoff": (0.05, 0.02)},
         views=BOTH_VIEWS,
+        searched=True,
     ),
     # -- labels
     Row(
@@ -204,6 +208,7 @@ _ROWS = (
         core=(FRAMES,),
         both=(FRAMES,),
         longer=True,
+        searched=True,
     ),
     Row(
         "ubernce, own key dropped",
@@ -240,6 +245,7 @@ _ROWS = (
         both=(FRAMES,),
         longer=True,
         sampler={FRAMES: _own_clip(DIFFERENCES)},
+        searched=True,
     ),
     Row(
         "untrained differences",
@@ -339,8 +345,8 @@ _ROWS = (
             mask_own=True,
             head="projection",
         ),
-        own={"temperature": (0.1, 0.05)},
         core=(FRAMES,),
+        like="iic",
     ),
     Row(
         "bank, shuffled",
@@ -349,7 +355,6 @@ _ROWS = (
         "bank",
         fields=dict(intra="shuffle"),
         core=(FRAMES,),
-        longer=True,
     ),
     Row(
         "bank, patches",
@@ -386,10 +391,12 @@ _ROWS = (
         "and clips broken in time are negatives, with a gradient",
         "cmc",
         fields=dict(intra="shuffle"),
+        own={"temperature": (0.1, 0.05)},
         also=(DIFFERENCES,),
         core=(FRAMES,),
         both=(FRAMES,),
         longer=True,
+        searched=True,
     ),
     Row(
         "iic, patches",
@@ -399,7 +406,6 @@ _ROWS = (
         fields=dict(intra="patches"),
         core=(FRAMES,),
     ),
-    Row("iic, repeated", "causes", "one frame all the time", "iic", fields=dict(intra="repeat")),
     Row(
         "iic, released",
         "causes",
@@ -408,16 +414,6 @@ _ROWS = (
         "iic",
         fields=dict(normalise=False, intra_gradient=False, mask_own=False, head=None),
         also=(DIFFERENCES,),
-    ),
-    *(
-        Row(
-            f"{base}, mined",
-            "causes",
-            "also five rows that are most alike",
-            base,
-            fields=dict(miner="topk", topk=(5,)),
-        )
-        for base in ("bank", "bank, shuffled", "cmc", "iic")
     ),
     # -- the rest
     Row(
@@ -428,6 +424,7 @@ _ROWS = (
         method="moquad",
         fields=dict(intra_negatives=(), beta=0.0, appearance_task=0.0),
         views=BOTH_VIEWS,
+        searched=True,
     ),
     Row(
         "moquad 1",
@@ -435,7 +432,6 @@ _ROWS = (
         "the positive has another appearance",
         "moquad 0",
         fields=dict(appearance="rad_inter", appearance_clips=(1,), strength=(0.3, 0.7)),
-        own={"strength": ((0.3, 0.7), (0.1, 0.5))},
     ),
     Row(
         "moquad 2",
@@ -470,6 +466,7 @@ _ROWS = (
         ),
         own={"threshold": (None, 0.15)},
         views=BOTH_VIEWS,
+        searched=True,
     ),
     # -- a transformer, and what is predicted of hidden tubelets
     Row(
@@ -479,6 +476,7 @@ _ROWS = (
         "infonce",
         fields=dict(backbone="vit_toy_fine", optimizer="adamw", weight_decay=0.05, clip_norm=1.0),
         views=BOTH_VIEWS,
+        searched=True,
     ),
     Row(
         "masked pixels",
@@ -496,6 +494,7 @@ _ROWS = (
         ),
         own={"mask": ("tube", "random")},
         views=BOTH_VIEWS,
+        searched=True,
     ),
     Row(
         "masked features",
@@ -512,6 +511,7 @@ _ROWS = (
         own={"momentum": (0.99, 0.95)},
         views=BOTH_VIEWS,
         both=(FRAMES,),
+        searched=True,
     ),
     Row(
         "masked motion",
@@ -520,6 +520,7 @@ _ROWS = (
         "masked pixels",
         fields=dict(target="motion"),
         both=(FRAMES,),
+        searched=True,
     ),
 )
 # where a library has no such method, its rows are left out
@@ -623,33 +624,34 @@ def chosen_for(
     view: str,
     chosen: Mapping[tuple[str, str], Chosen],  # (row, view)
 ) -> Chosen:
-    "A helper that is not shown has the rate of its base."
-    found = chosen.get((row.name, view_of(row, view)))
-    if found is None and not row.shown:
-        return replace(chosen_for(ROWS[row.base], view, chosen), own=default_of(row).own)
-    return found or default_of(row)
+    "What a row was given by its search, or by that of the row that it is like; or its base's rate."
+    if row.like:
+        return chosen_for(ROWS[row.like], view, chosen)
+    if row.searched or not row.base:
+        return chosen.get((row.name, view_of(row, view)), default_of(row))
+    return replace(chosen_for(ROWS[row.base], view, chosen), own={})
 
 
-def is_searched(row: Row) -> bool:
-    return row.kind == "training" and row.shown
-
-
-def _bases(row: Row, view: str) -> Iterator[tuple[str, str]]:  # (row, view)
-    "Its base, the base of that, and so on."
-    while row.base:
+def _searched_for(row: Row, view: str) -> Iterator[tuple[str, str]]:  # (row, view)
+    "The searches that decide the recipe of a row: its own, and those of its bases."
+    while True:
+        source = ROWS[row.like] if row.like else row
+        if source.searched:
+            yield source.name, view_of(source, view)
+        if not row.base:
+            return
         row = ROWS[row.base]
-        yield row.name, view_of(row, view)
 
 
 def search_needs(
     row: Row,
     view: str,
 ) -> list[tuple[str, str]]:  # (row, view)
-    "What must have been chosen before a row is searched: its bases, what helps it, and theirs."
-    needs = [*_bases(row, view)]
+    "What must have been chosen before a row is trained: for it, for its bases and what helps it."
+    needs = [*_searched_for(row, view)]
     for helper in all_helpers(Training("plain", row.name, view)):
-        needs += [(helper.row, helper.view), *_bases(ROWS[helper.row], helper.view)]
-    return [(name, v) for name, v in dict.fromkeys(needs) if is_searched(ROWS[name])]
+        needs += _searched_for(ROWS[helper.row], helper.view)
+    return [*dict.fromkeys(needs)]
 
 
 def _base_recipe() -> Recipe:
