@@ -19,7 +19,7 @@ what is judged, and its commit is older than the first result.
 
 The first command goes on where it was killed, also in the middle of a training; its runs lie in
 `runs/experiment`. Turns: 0 the search alone, 1 the core rows for all seeds, 2 the other rows, 3 the
-core rows with four times the budget, 4 the world `both`; each begins with the search of its
+core rows with two and four times the budget, 4 the world `both`; each begins with the search of its
 rows. The file is whole after each training; beside it (.npz) lie the five training videos nearest
 to each test video and to each conflict, and the answers of the probe, from which every share can be
 computed again. Where code or recipes are no longer those of the file, the command says which digest

@@ -162,76 +162,95 @@ def tidy(ax: Axes) -> None:
 
 # ---- causes
 
-# (own negatives, second view?, who chooses) -> row
-CAUSES = {
-    ("none", False, "own clip"): "bank",
-    ("in time", False, "own clip"): "bank, shuffled",
-    ("in space", False, "own clip"): "bank, patches",
-    ("none", True, "own clip"): "cmc",
-    ("in time", True, "own clip"): "iic",
-    ("in space", True, "own clip"): "iic, patches",
-    ("none", False, "and five mined"): "bank, mined",
-    ("in time", False, "and five mined"): "bank, shuffled, mined",
-    ("none", True, "and five mined"): "cmc, mined",
-    ("in time", True, "and five mined"): "iic, mined",
+# (broken clips, second view?) -> row; each is compared with the first
+OWN_NEGATIVES = {
+    ("no broken clips", False): "bank",
+    ("broken in time", False): "bank, shuffled",
+    ("broken in space", False): "bank, patches",
+    ("no broken clips", True): "cmc",
+    ("broken in time", True): "iic",
+    ("broken in space", True): "iic, patches",
 }
-BROKEN = ("none", "in time", "in space")
-CHOOSERS = ("own clip", "and five mined")
+# who chooses the positives -> row, with twice the budget; each is compared with the first
+CHOOSERS = {
+    "its own clip": "queue",
+    "the network itself": "itself",
+    "untrained differences": "untrained differences",
+    "trained differences": "coclr",
+    "labels, a half right": "labels at 0.5",
+    "labels": "ubernce",
+}
+WIDTH, HEIGHT, GAP = 0.2, 0.225, 0.025  # of a cell, in shares of the figure
 
 
 def causes(results: Results) -> Figure:
-    """Own negatives, second view, and who chooses: a cell has its seeds, their median, and the
-    difference to the first cell.
+    """Own negatives against a second view, and who chooses: a cell has its seeds, their median, and
+    the difference to the first cell of its part.
     """
-    columns = [(second, who) for second in (False, True) for who in CHOOSERS]
     figure = show.Picture(figsize=(10.4, 4.9), dpi=show.DPI)
-    width, height = 0.205, 0.225
-    for j, (second, who) in enumerate(columns):
-        x = 0.125 + (width + 0.01) * j + 0.015 * second
-        for i, broken in enumerate(BROKEN):
-            ax = figure.add_axes((x, 0.635 - (height + 0.025) * i, width, height))
-            draw_cell(ax, results, CAUSES.get((broken, second, who)))
-        figure.text(x + width / 2, 0.885, f"positives: {who}", ha="center", fontsize=TEXT)
-    for second, words in enumerate(("one view: frames", "frames against differences, one network")):
-        x = 0.125 + 2 * (width + 0.01) * second + 0.015 * second + width
+
+    def place(column: int, line: int) -> tuple[float, float, float, float]:
+        left = 0.115 + (WIDTH + 0.012) * column + 0.04 * (column > 1)
+        return left, 0.635 - (HEIGHT + GAP) * line, WIDTH, HEIGHT
+
+    lines = [*dict.fromkeys(broken for broken, _ in OWN_NEGATIVES)]
+    for (broken, second), row in OWN_NEGATIVES.items():
+        at = place(int(second), lines.index(broken))
+        draw_cell(figure.add_axes(at), results, row, "bank", written(row))
+    for i, (who, row) in enumerate(CHOOSERS.items()):
+        draw_cell(figure.add_axes(place(2 + i // 3, i % 3)), results, row, "queue", who, 2)
+
+    for line, words in enumerate(lines):
+        y = place(0, line)[1] + HEIGHT / 2
+        words = words.replace(" ", "\n", 1)
+        figure.text(0.107, y, words, ha="right", va="center", fontsize=TEXT)
+    for column, words in enumerate(("frames alone", "frames and differences")):
+        x = place(column, 0)[0] + WIDTH / 2
+        figure.text(x, 0.885, words, ha="center", fontsize=TEXT)
+    for column, words in ((0, "one network, own negatives"), (2, "who chooses? twice the budget")):
+        x = place(column, 0)[0] + WIDTH + 0.006
         figure.text(x, 0.945, words, ha="center", fontsize=TEXT + 2, weight="bold")
-    names = ("no broken\nclips", "broken\nin time", "broken\nin space")
-    for i, words in enumerate(names):
-        y = 0.635 - (height + 0.025) * i + height / 2
-        figure.text(0.115, y, words, ha="right", va="center", fontsize=TEXT)
     figure.text(
-        0.125,
-        0.035,
-        "R@1 on frames, %: a dot a seed, the bar their median. Below it the mean difference to the "
-        "first cell, paired by seed, with its interval (95 %, exact).",
+        0.115,
+        0.015,
+        "R@1 on frames, %: a dot a seed, the bar their median. On the right of a cell the mean "
+        "difference to\nthe first cell of its part, paired by seed, with its 95 % interval.",
         fontsize=SMALL,
     )
     return figure
 
 
-def draw_cell(ax: Axes, results: Results, name: str | None) -> None:
+def draw_cell(
+    ax: Axes,
+    results: Results,
+    row: str,
+    base: str,  # the row that it is compared with
+    words: str,  # its name
+    times: int = 1,  # the budget
+) -> None:
+    "The seeds of a row, their median, and the difference to another row."
     ax.set(xlim=(-4, 104), ylim=(0, 1), yticks=[], xticks=[0, 50, 100])
     ax.tick_params(labelsize=SMALL - 1, length=2, pad=1)
     ax.spines[:].set_color("#cccccc")
-    values = seeds_of(results["records"], Line(name), "r1") if name else {}
+    values = seeds_of(results["records"], Line(row, budget=times), "r1")
     if not values:
-        ax.text(0.5, 0.55, "not run" if name else "no row", transform=ax.transAxes, ha="center",
-                color=GREY, fontsize=SMALL)  # fmt: skip
+        ax.text(0.5, 0.55, "not run", transform=ax.transAxes, ha="center", color=GREY)
         return
+
     numbers = percent([*values.values()])
     middle = statistics.median(numbers)
     ax.set_facecolor((1 - 0.0035 * middle, 1 - 0.0018 * middle, 1.0))
     ax.scatter(numbers, [0.3] * len(numbers), s=16, color=COLOURS["rgb"], alpha=0.6, linewidths=0)
     ax.plot([middle] * 2, [0.2, 0.4], color="black", lw=1.8)
+    right = dict(transform=ax.transAxes, va="center", ha="right")
     ax.text(0.03, 0.83, f"{middle:.0f}", transform=ax.transAxes, fontsize=15, va="center")
-    ax.text(0.97, 0.86, name, transform=ax.transAxes, fontsize=SMALL, va="center", ha="right",
-            color=GREY)  # fmt: skip
-    first = seeds_of(results["records"], Line("bank"), "r1")
+    ax.text(0.97, 0.86, words, fontsize=SMALL, color=GREY, **right)
+    first = seeds_of(results["records"], Line(base, budget=times), "r1")
     paired = percent([values[s] - first[s] for s in sorted(values.keys() & first.keys())])
-    if name != "bank" and paired:
+    if row != base and paired:
         low, high = interval(paired)
-        words = f"{statistics.fmean(paired):+.0f} ({low:+.0f} to {high:+.0f})"
-        ax.text(0.97, 0.6, words, transform=ax.transAxes, fontsize=TEXT, ha="right", va="center")
+        gain = f"{statistics.fmean(paired):+.0f} ({low:+.0f} to {high:+.0f})"
+        ax.text(0.97, 0.6, gain, fontsize=TEXT, **right)
 
 
 # ---- budget
@@ -240,7 +259,6 @@ LONG_ROWS = {
     "infonce": ("InfoNCE", "#6f6f6f"),
     "ubernce": ("UberNCE", "#3b8f4e"),
     "coclr": ("CoCLR", "#2e75b6"),
-    "bank, shuffled": ("one view, shuffled", "#b0892b"),
     "cmc": ("CMC", "#8c5aa8"),
     "iic": ("IIC", "#c0504d"),
 }
@@ -272,7 +290,7 @@ def budget(results: Results) -> Figure:
     figure.text(
         0.06,
         0.95,
-        "One, two and four times the clips that the measured encoder draws. A thin line a seed, "
+        "Once, twice and four times the clips that the measured encoder draws. A thin line a seed, "
         "the thick one joins their medians; dashed: chance.",
         fontsize=SMALL,
     )

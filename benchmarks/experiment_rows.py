@@ -29,7 +29,7 @@ RATES = (1e-3, 3e-4, 3e-3)  # of Adam, for batches of 8 videos
 MARGIN = 0.04
 BATCH = 8  # videos
 PASSES = 12  # epochs of a row with two clips of each video: 17,280 clips of 720 videos
-LONGER = (4,)  # times the budget, for the core rows on frames
+LONGER = (2, 4)  # times the budget, for the core rows on frames
 SETTING: dict[str, Any] = dict(momentum=None, batch=BATCH, test_clips=3)
 WORLDS: dict[str, dict[str, Any]] = {"plain": {}, "both": {"classes": "both"}}  # of `toy.make`
 # settings of a base's method that another method of a row keeps, where it has them
@@ -60,7 +60,7 @@ class Row:
     also: tuple[str, ...] = ()  # further views on which its encoder is measured
     core: tuple[str, ...] = ()  # views that are trained in the first turn
     both: tuple[str, ...] = ()  # views that are trained in the world `both`, too
-    longer: bool = False  # at LONGER times the budget, on frames
+    longer: tuple[int, ...] = ()  # further budgets, times the standard one, on frames
     share: float = 1.0  # of the budget
     counted: int = 0  # clips of a video that the budget counts; 0: all that are drawn
     start: Mapping[str, Helper] = field(default_factory=dict)  # view -> first weights
@@ -115,7 +115,7 @@ _ROWS = (
         views=BOTH_VIEWS,
         core=BOTH_VIEWS,
         both=BOTH_VIEWS,
-        longer=True,
+        longer=LONGER,
         searched=True,
     ),
     # -- what the changes of a clip buy
@@ -125,7 +125,7 @@ _ROWS = (
         "neither crop nor colour: two clips of a video differ in time alone",
         "infonce",
         fields=dict(area=(1.0, 1.0), aspect=(1.0, 1.0), jitter=0.0, grey=0.0, permute=0.0),
-        views=BOTH_VIEWS,
+        views=(DIFFERENCES,),
     ),
     Row(
         "same frames",
@@ -133,7 +133,7 @@ _ROWS = (
         "both clips are the same frames, cropped and coloured apart",
         "infonce",
         fields=dict(same=1.0),
-        views=BOTH_VIEWS,
+        views=(DIFFERENCES,),
     ),
     Row(
         "no crop",
@@ -141,7 +141,7 @@ _ROWS = (
         "the whole frame",
         "infonce",
         fields=dict(area=(1.0, 1.0), aspect=(1.0, 1.0)),
-        views=BOTH_VIEWS,
+        views=(DIFFERENCES,),
     ),
     Row(
         "no colour",
@@ -149,7 +149,7 @@ _ROWS = (
         "colours as they are",
         "infonce",
         fields=dict(jitter=0.0, grey=0.0, permute=0.0),
-        views=BOTH_VIEWS,
+        views=(DIFFERENCES,),
     ),
     # -- what memory buys
     Row(
@@ -170,6 +170,7 @@ _ROWS = (
         views=BOTH_VIEWS,
         core=(FRAMES,),
         both=(FRAMES,),
+        longer=(2,),
     ),
     # -- no negatives
     Row(
@@ -204,10 +205,9 @@ _ROWS = (
         method="ubernce",
         fields=dict(form="mil_nce"),
         own={"momentum": (0.95, 0.99), "temperature": (0.1, 0.05)},
-        views=BOTH_VIEWS,
         core=(FRAMES,),
         both=(FRAMES,),
-        longer=True,
+        longer=LONGER,
         searched=True,
     ),
     Row(
@@ -243,7 +243,7 @@ _ROWS = (
         own={"momentum": (0.95, 0.99), "topk": (20, 5)},
         core=(FRAMES,),
         both=(FRAMES,),
-        longer=True,
+        longer=LONGER,
         sampler={FRAMES: _own_clip(DIFFERENCES)},
         searched=True,
     ),
@@ -254,6 +254,7 @@ _ROWS = (
         "coclr",
         core=(FRAMES,),
         sampler={FRAMES: Helper("untrained", DIFFERENCES)},
+        longer=(2,),
     ),
     Row(
         "itself",
@@ -264,6 +265,7 @@ _ROWS = (
         core=(FRAMES,),
         # is asked nothing
         sampler={FRAMES: Helper("untrained", DIFFERENCES)},
+        longer=(2,),
     ),
     *(
         Row(
@@ -273,6 +275,7 @@ _ROWS = (
             "coclr",
             method="ubernce",
             fields=dict(form="mil_nce", drop_own=0.9, precision=precision),
+            longer=(2,) if precision == 0.5 else (),
         )
         for precision in (0.2, 0.35, 0.5)
     ),
@@ -383,7 +386,7 @@ _ROWS = (
         also=(DIFFERENCES,),
         core=(FRAMES,),
         both=(FRAMES,),
-        longer=True,
+        longer=LONGER,
     ),
     Row(
         "iic",
@@ -395,7 +398,7 @@ _ROWS = (
         also=(DIFFERENCES,),
         core=(FRAMES,),
         both=(FRAMES,),
-        longer=True,
+        longer=LONGER,
         searched=True,
     ),
     Row(
@@ -475,7 +478,6 @@ _ROWS = (
         "a small transformer in place of the convolutions, with AdamW",
         "infonce",
         fields=dict(backbone="vit_toy_fine", optimizer="adamw", weight_decay=0.05, clip_norm=1.0),
-        views=BOTH_VIEWS,
         searched=True,
     ),
     Row(
@@ -493,7 +495,6 @@ _ROWS = (
             predictor_heads=2,
         ),
         own={"mask": ("tube", "random")},
-        views=BOTH_VIEWS,
         searched=True,
     ),
     Row(
@@ -509,7 +510,6 @@ _ROWS = (
             exported="momentum_encoder",
         ),
         own={"momentum": (0.99, 0.95)},
-        views=BOTH_VIEWS,
         both=(FRAMES,),
         searched=True,
     ),
@@ -557,8 +557,8 @@ def trainings_of(
             is_core = before or view in row.core
             if turn in (1, 2) and is_core == (turn == 1):
                 wanted.append(Training("plain", row.name, view))
-            if turn == 3 and row.longer and view == FRAMES:
-                wanted += [Training("plain", row.name, view, times) for times in LONGER]
+            if turn == 3 and view == FRAMES:
+                wanted += [Training("plain", row.name, view, times) for times in row.longer]
             if turn == 4 and (before or view in row.both):
                 wanted.append(Training("both", row.name, view))
 
