@@ -9,8 +9,8 @@ currencies: clips drawn, forward and with gradient, optimizer steps, seconds of 
 includes its helpers. The rate of each method and one or two settings of its own are chosen by the
 same search on seed 30, R@1 on its test videos: three rates, then each own setting at the best rate;
 another value is taken where it gains 4 points or more. A row that changes another thing keeps the
-rate of its base. Seeds 41 to 48 chose nothing. `benchmarks/experiment_rule.py` says
-what is judged, and its commit is older than the first result.
+rate of its base. Seeds 41 to 48 chose nothing. `benchmarks/experiment_rule.py` says what is judged,
+and its commit is older than the first result.
 
     python benchmarks/experiment.py --out results/experiment.json --jobs 2
     python benchmarks/experiment.py --out results/experiment.json --pictures runs/pictures

@@ -91,6 +91,30 @@ def test_a_row_keeps_what_was_chosen_for_its_base():
         assert recipe(row).method.temperature == 0.2 and recipe(row).learning.lr == 5e-4, row
 
 
+@pytest.mark.parametrize(
+    "gain, chosen",
+    [
+        (0.039, (1e-3, 0.99)),  # noise: the first value stays
+        (0.041, (3e-4, 0.95)),
+    ],
+)
+def test_the_search_leaves_a_value_for_a_gain_alone(monkeypatch, gain, chosen):
+    import experiment
+    import experiment_rows as rows
+
+    def r1(run, row, view, candidate, do):
+        rate = {1e-3: 0.12, 3e-4: 0.12 + gain, 3e-3: 0.12}[candidate.lr]
+        return rate + gain * (candidate.own["momentum"] == 0.95)
+
+    class Run:
+        class a:
+            rates = rows.RATES
+
+    monkeypatch.setattr(experiment, "try_out", r1)
+    best = experiment.search_row(Run, rows.ROWS["coclr"], "rgb", None)
+    assert (best.lr, best.own["momentum"]) == chosen and best.own["topk"] == 20
+
+
 def test_a_row_waits_for_the_searches_that_decide_it():
     import experiment_rows as rows
 
