@@ -1,6 +1,7 @@
 """Pictures of the one experiment, from its file alone: ladder, causes and budget."""
 
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -250,6 +251,8 @@ def draw_cell(
     if row != base and paired:
         low, high = interval(paired)
         gain = f"{statistics.fmean(paired):+.0f} ({low:+.0f} to {high:+.0f})"
+        if math.isinf(low):  # too few for the exact test to reject anything
+            gain = f"{len(paired)} seeds: no interval"
         ax.text(0.97, 0.6, gain, fontsize=TEXT, **right)
 
 
