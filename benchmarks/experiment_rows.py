@@ -418,6 +418,14 @@ _ROWS = (
         fields=dict(normalise=False, intra_gradient=False, mask_own=False, head=None),
         also=(DIFFERENCES,),
     ),
+    Row(
+        "cmc, released",
+        "causes",
+        "as released, without broken clips",
+        "iic, released",
+        fields=dict(intra=None),
+        also=(DIFFERENCES,),
+    ),
     # -- the rest
     Row(
         "moquad 0",
@@ -435,6 +443,7 @@ _ROWS = (
         "the positive has another appearance",
         "moquad 0",
         fields=dict(appearance="rad_inter", appearance_clips=(1,), strength=(0.3, 0.7)),
+        views=BOTH_VIEWS,
     ),
     Row(
         "moquad 2",
@@ -442,6 +451,7 @@ _ROWS = (
         "and a negative of another speed",
         "moquad 1",
         fields=dict(intra_negatives=("n",), motion="speed", motion_clips=(2,), speeds=(1, 2)),
+        views=BOTH_VIEWS,
     ),
     Row(
         "moquad 3",
