@@ -1,0 +1,110 @@
+"""The table of the README and its sentences on causes, from the file of the one experiment alone.
+
+    python benchmarks/experiment_tables.py --results results/experiment.json
+
+prints them; a test compares the README with what is printed."""
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiment_rule import Line, judge, seeds_of
+from experiment_rows import SEEDS
+
+Results = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shown:
+    "A line of the README's table."
+
+    name: str
+    learns_from: str
+    line: Line
+
+
+README_ROWS = (
+    Shown("untrained", "nothing: random weights", Line("untrained")),
+    Shown("InfoNCE", "finds the other clip of its video among those of others", Line("infonce")),
+    Shown("UberNCE", "the same, and labels choose the positives", Line("ubernce")),
+    Shown("CoCLR", "a network on differences chooses the positives", Line("coclr")),
+    Shown("CMC", "must match its own differences, in the same network", Line("cmc")),
+    Shown("IIC", "the same, and clips broken in time are negatives", Line("iic")),
+    Shown(
+        "InfoNCE, on differences",
+        "as InfoNCE, but sees differences of frames alone",
+        Line("infonce", "residual"),
+    ),
+)
+
+
+def percents(results: Results, line: Line, metric: str) -> list[float]:  # of the seeds in order
+    found = seeds_of(results["records"], line, metric)
+    return [100 * found[seed] for seed in sorted(found)]
+
+
+def readme_table(results: Results) -> str:  # Markdown
+    "Medians of the seeds, and R@1 of each of them from the lowest to the highest."
+    lines = [
+        "| encoder | learns from | scene, % | motion, % | R@1, % | R@1 of each seed |",
+        "| :-- | :-- | --: | --: | --: | :-- |",
+    ]
+    for row in README_ROWS:
+        numbers = {m: percents(results, row.line, m) for m in ("scene", "motion", "r1")}
+        medians = " | ".join(f"{statistics.median(values):.0f}" for values in numbers.values())
+        each = " ".join(f"{x:.0f}" for x in sorted(numbers["r1"]))
+        lines.append(f"| {row.name} | {row.learns_from} | {medians} | {each} |")
+    return "\n".join(lines)
+
+
+def currencies(results: Results) -> str:
+    "What the trained rows of the table have taken, helpers included."
+    parts = []
+    for row in README_ROWS:
+        records = [
+            r
+            for r in results["records"]
+            if (r["row"], r["view"], r["budget"], r["world"])
+            == (row.line.row, row.line.view, row.line.budget, row.line.world)
+        ]
+        whole = [r["whole"] for r in records if "whole" in r]
+        if whole:
+            steps = round(statistics.median(w["steps"] for w in whole))
+            clips = round(statistics.median(w["gradient"] for w in whole))
+            seconds = statistics.median(w["cpu_seconds"] for w in whole)
+            parts.append(f"{row.name} {steps:,} steps, {clips:,} clips, {seconds:.0f} s")
+    return "; ".join(parts)
+
+
+def verdicts(
+    results: Results,
+    families: tuple[str, ...] = (),  # names; none: all
+) -> list[str]:  # a sentence each
+    "What the rule has decided, with its interval."
+    sentences = []
+    for line in judge(results["records"], len(SEEDS)):
+        if line["verdict"] == "not run" or (families and line["family"] not in families):
+            continue
+        low, high = (100 * x for x in line["interval"])
+        words = {"higher": "yes", "lower": "no, the other way", "open": "not decided"}
+        sentences.append(
+            f"{line['statement']}: {words[line['verdict']]}, {100 * line['mean']:+.1f} points "
+            f"({low:+.1f} to {high:+.1f})"
+        )
+    return sentences
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--results", type=Path, default=Path("results/experiment.json"))
+    a = parser.parse_args()
+    results = json.loads(a.results.read_text(encoding="utf-8"))
+    print(readme_table(results), currencies(results), *verdicts(results), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
