@@ -1,4 +1,4 @@
-"""Pictures of the one experiment, from its file alone: ladder, causes and budget."""
+"""Pictures of the one experiment, from its file alone: conflict, ladder, causes and budget."""
 
 import json
 import math
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import experiment_conflict
 from experiment_rows import written
 from experiment_rule import Line, interval, seeds_of
 from matplotlib.axes import Axes
@@ -351,7 +352,12 @@ def draw_all(
 ) -> list[Path]:  # of the pictures
     "Draw what the file has."
     results = json.loads(file.read_text(encoding="utf-8"))
-    pictures = {"ladder": ladder(results), "causes": causes(results), "budget": budget(results)}
+    pictures: dict[str, Figure | show.Loop] = {
+        "conflict": experiment_conflict.picture(results),
+        "ladder": ladder(results),
+        "causes": causes(results),
+        "budget": budget(results),
+    }
     if any(r["world"] == "both" for r in results["records"]):
         pictures["ladder-both"] = ladder(results, "both")
     folder.mkdir(parents=True, exist_ok=True)

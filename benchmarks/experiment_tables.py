@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment_rule import Line, judge, seeds_of
+from experiment_rule import Line, interval, judge, seeds_of
 from experiment_rows import SEEDS
 
 Results = Mapping[str, Any]
@@ -39,6 +39,18 @@ README_ROWS = (
         "as InfoNCE, but sees differences of frames alone",
         Line("infonce", "residual"),
     ),
+)
+
+# the README has each of these differences with its interval
+README_DIFFERENCES = (
+    (Line("infonce"), Line("untrained")),
+    (Line("iic"), Line("cmc")),
+    (Line("cmc"), Line("bank")),
+    (Line("bank, shuffled"), Line("bank")),
+    (Line("iic, patches"), Line("iic")),
+    (Line("coclr"), Line("queue")),
+    (Line("untrained differences"), Line("coclr")),
+    (Line("coclr"), Line("ubernce")),
 )
 
 
@@ -80,6 +92,23 @@ def currencies(results: Results) -> str:
     return "; ".join(parts)
 
 
+def signed(points: float) -> str:  # with the sign of typography
+    return f"{points:.1f}".replace("-", "−")
+
+
+def difference(
+    results: Results,
+    a: Line,
+    b: Line,
+) -> str:  # '40.0 points (29.2 to 49.4)'
+    "R@1 of a minus that of b: the mean over the seeds, paired, and its interval."
+    numbers = [seeds_of(results["records"], line, "r1") for line in (a, b)]
+    shared = sorted(numbers[0].keys() & numbers[1].keys())
+    paired = [100 * (numbers[0][seed] - numbers[1][seed]) for seed in shared]
+    low, high = interval(paired)
+    return f"{signed(statistics.fmean(paired))} points ({signed(low)} to {signed(high)})"
+
+
 def verdicts(
     results: Results,
     families: tuple[str, ...] = (),  # names; none: all
@@ -103,7 +132,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results/experiment.json"))
     a = parser.parse_args()
     results = json.loads(a.results.read_text(encoding="utf-8"))
-    print(readme_table(results), currencies(results), *verdicts(results), sep="\n\n")
+    print(readme_table(results), currencies(results), sep="\n\n", end="\n\n")
+    for a, b in README_DIFFERENCES:
+        print(f"{a} - {b}: {difference(results, a, b)}")
+    print("", *verdicts(results), sep="\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ nothing had been.
 """
 
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -226,6 +227,24 @@ def test_every_share_of_the_results_is_computed_again():
     results = json.loads(file.read_text())
     for record, shares in kept.recomputed(results, kept.read_outcomes(file)):
         assert {k: record[k] for k in shares} == shares, kept.key_of(record)
+
+
+def test_the_readme_has_what_the_file_has():
+    "Its table, its currencies and each difference; shares come from the stored outcomes (above)."
+    import experiment_tables as tables
+
+    results = json.loads((ROOT / "results" / "experiment.json").read_text())
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert tables.readme_table(results) in readme
+    assert tables.currencies(results) in readme
+    for a, b in tables.README_DIFFERENCES:
+        assert tables.difference(results, a, b) in readme, (a, b)
+    # and no further difference
+    assert readme.count(" to ", 0, readme.index("## Two commands")) >= len(
+        tables.README_DIFFERENCES
+    )
+    with_interval = re.findall(r"points \(−?[\d.]+ to −?[\d.]+\)", readme)
+    assert len(with_interval) == len(tables.README_DIFFERENCES), "one that is not computed"
 
 
 # ---- stamps
