@@ -223,6 +223,7 @@ _ROWS = (
         "the mean of logarithms in place of the logarithm of a sum",
         "ubernce",
         fields=dict(form="supcon"),
+        longer=(2,),
     ),
     Row(
         "supcon, own key dropped",
@@ -246,6 +247,14 @@ _ROWS = (
         longer=LONGER,
         sampler={FRAMES: _own_clip(DIFFERENCES)},
         searched=True,
+    ),
+    Row(
+        "coclr, own key kept",
+        "who chooses",
+        "the own key is a positive in every step",
+        "coclr",
+        fields=dict(drop_own=0.0),
+        sampler={FRAMES: _own_clip(DIFFERENCES)},
     ),
     Row(
         "untrained differences",
