@@ -428,6 +428,22 @@ _ROWS = (
         also=(DIFFERENCES,),
     ),
     Row(
+        "iic, released, length 1",
+        "causes",
+        "features of length 1",
+        "iic, released",
+        fields=dict(normalise=True),
+        also=(DIFFERENCES,),
+    ),
+    Row(
+        "iic, released, gradient",
+        "causes",
+        "a gradient to the broken clips",
+        "iic, released",
+        fields=dict(intra_gradient=True),
+        also=(DIFFERENCES,),
+    ),
+    Row(
         "cmc, released",
         "causes",
         "as released, without broken clips",
