@@ -40,10 +40,9 @@ from pathlib import Path
 from typing import Any
 
 import measurement
-import numpy as np
 from intervals import seed_interval
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from experiment_conflict import Sheet, playing
 from measurement import stop
 from result_files import SeedResults, Stamp, digest, rule, settings_of
 from run_folders import folder_name, trained
@@ -312,21 +311,6 @@ BAR = 20  # px of a row
 LEFT, PANEL = 78, 246  # px before the first panel, and of a panel
 
 
-def playing(
-    seed: int,
-) -> list[np.ndarray]:  # 3 times (22, 32, 32, 3) uint8
-    """A training video, the conflict that has its scene, and a training video with the motion of
-    the conflict.
-    """
-    settings = dict(size="demo", shape=vars(toy.SIZES["demo"]), seed=seed) | toy.DEFAULTS
-    queries = {row.video: arguments for row, arguments in toy.plan_conflict(settings)}
-    videos = {row.video: arguments for row, arguments in toy.plan_toy(settings)}
-    scene = videos[f"shake_x/s{seed}g002_t01.mp4"]
-    query = queries[f"{toy.CONFLICT}/shake_x/s{seed}g002_circle_cw.mp4"]
-    motion = videos[f"circle_cw/s{seed}g002_t01.mp4"]
-    return [toy.video(**arguments, at=range(22)) for arguments in (scene, query, motion)]
-
-
 def draw_bars(ax: Axes, lines: dict[str, dict[str, Any]], names: list[str]) -> None:
     "The share of the scene from the left, that of the motion from the right, R@1 beside them."
     for i, name in enumerate(names):
@@ -347,32 +331,6 @@ def draw_bars(ax: Axes, lines: dict[str, dict[str, Any]], names: list[str]) -> N
     ax.axvline(100 - 100 / len(toy.MOTIONS), color="grey", ls="--", lw=0.8)
     ax.set(xlim=(0, 100), ylim=(len(names) - 0.4, -0.6), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
-
-
-class Sheet:
-    "A figure whose places are px from the left and from the top."
-
-    def __init__(self, width: int, height: int):
-        self.width, self.height = width, height
-        size = (width / show.DPI, height / show.DPI)
-        self.figure = show.Picture(figsize=size, dpi=show.DPI)
-        self.canvas = FigureCanvasAgg(self.figure)
-
-    def write(self, x: float, y: float, text: str, **style: Any) -> None:
-        self.figure.text(x / self.width, 1 - y / self.height, text, va="center", **style)
-
-    def axes(self, x: float, y: float, width: float, height: float, **options: Any) -> Axes:
-        box = (
-            x / self.width,
-            1 - (y + height) / self.height,
-            width / self.width,
-            height / self.height,
-        )
-        return self.figure.add_axes(box, **options)
-
-    def pixels(self) -> np.ndarray:  # (height, width, 3) uint8
-        self.canvas.draw()
-        return np.asarray(self.canvas.buffer_rgba())[..., :3]
 
 
 def shown_lines(results: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:

@@ -10,6 +10,7 @@ from typing import Any
 import experiment_conflict
 from experiment_rows import written
 from experiment_rule import Line, interval, seeds_of
+from experiment_tables import percents
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -51,16 +52,6 @@ def percent(values: Sequence[float]) -> list[float]:
     return [100 * value for value in values]
 
 
-def numbers_of(
-    results: Results,
-    line: Line,
-    metric: str = "r1",
-) -> list[float]:  # percent, of the seeds in order
-    "The numbers of a line; none where it was not run."
-    found = seeds_of(results["records"], line, metric)
-    return percent([found[seed] for seed in sorted(found)])
-
-
 # ---- ladder
 
 
@@ -88,7 +79,7 @@ def ladder(
 
     figure = show.Picture(figsize=(10.4, 0.235 * (y + 1.5) + 1.0), dpi=show.DPI)
     bottom, top = 0.5 / figure.get_figheight(), 1 - 0.62 / figure.get_figheight()
-    chance = {m: numbers_of(results, Line("chance", world=world), m) for m in PANELS[world]}
+    chance = {m: percents(results, Line("chance", world=world), m) for m in PANELS[world]}
     for i, (metric, title) in enumerate(PANELS[world].items()):
         ax = figure.add_axes((0.215 + 0.265 * i, bottom, 0.245, top - bottom))
         for (_, name), place in zip(lines, places):
@@ -116,7 +107,7 @@ def draw_dots(
     place: float,
 ) -> None:
     "The seeds of a row: frames above, differences below, where there are both."
-    numbers = {v: numbers_of(results, Line(name, v, world=world), metric) for v in VIEWS}
+    numbers = {v: percents(results, Line(name, v, world=world), metric) for v in VIEWS}
     shown = [view for view in VIEWS if numbers[view]]
     ax.axhline(place, color="#e8e8e8", lw=0.7, zorder=0)
     for view in shown:
@@ -287,7 +278,7 @@ def budget(results: Results) -> Figure:
         ax.xaxis.label.set_size(TEXT)
         ax.tick_params(labelsize=SMALL)
         ax.spines[["top", "right"]].set_visible(False)
-        chance = numbers_of(results, Line("chance"))
+        chance = percents(results, Line("chance"))
         if chance:
             ax.axhline(statistics.median(chance), color=GREY, ls="--", lw=0.8)
         name_ends(ax, ends)
@@ -353,7 +344,7 @@ def draw_all(
     "Draw what the file has."
     results = json.loads(file.read_text(encoding="utf-8"))
     pictures: dict[str, Figure | show.Loop] = {
-        "conflict": experiment_conflict.picture(results),
+        "experiment": experiment_conflict.picture(results),
         "ladder": ladder(results),
         "causes": causes(results),
         "budget": budget(results),

@@ -1,4 +1,4 @@
-"""The table of the README and its sentences on causes, from the file of the one experiment alone.
+"""The table of the README and its differences, from the file of the one experiment alone.
 
     python benchmarks/experiment_tables.py --results results/experiment.json
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment_rule import Line, interval, judge, seeds_of
-from experiment_rows import SEEDS
+from experiment_rule import Comparison, Line, differences_of, interval, seeds_of
 
 Results = Mapping[str, Any]
 
@@ -54,7 +53,12 @@ README_DIFFERENCES = (
 )
 
 
-def percents(results: Results, line: Line, metric: str) -> list[float]:  # of the seeds in order
+def percents(
+    results: Results,
+    line: Line,
+    metric: str = "r1",
+) -> list[float]:  # of the seeds in order; none where it was not run
+    "The numbers of a line."
     found = seeds_of(results["records"], line, metric)
     return [100 * found[seed] for seed in sorted(found)]
 
@@ -102,29 +106,9 @@ def difference(
     b: Line,
 ) -> str:  # '40.0 points (29.2 to 49.4)'
     "R@1 of a minus that of b: the mean over the seeds, paired, and its interval."
-    numbers = [seeds_of(results["records"], line, "r1") for line in (a, b)]
-    shared = sorted(numbers[0].keys() & numbers[1].keys())
-    paired = [100 * (numbers[0][seed] - numbers[1][seed]) for seed in shared]
+    paired = [100 * d for d in differences_of(results["records"], Comparison("", a, b))]
     low, high = interval(paired)
     return f"{signed(statistics.fmean(paired))} points ({signed(low)} to {signed(high)})"
-
-
-def verdicts(
-    results: Results,
-    families: tuple[str, ...] = (),  # names; none: all
-) -> list[str]:  # a sentence each
-    "What the rule has decided, with its interval."
-    sentences = []
-    for line in judge(results["records"], len(SEEDS)):
-        if line["verdict"] == "not run" or (families and line["family"] not in families):
-            continue
-        low, high = (100 * x for x in line["interval"])
-        words = {"higher": "yes", "lower": "no, the other way", "open": "not decided"}
-        sentences.append(
-            f"{line['statement']}: {words[line['verdict']]}, {100 * line['mean']:+.1f} points "
-            f"({low:+.1f} to {high:+.1f})"
-        )
-    return sentences
 
 
 def main() -> None:
@@ -135,7 +119,6 @@ def main() -> None:
     print(readme_table(results), currencies(results), sep="\n\n", end="\n\n")
     for a, b in README_DIFFERENCES:
         print(f"{a} - {b}: {difference(results, a, b)}")
-    print("", *verdicts(results), sep="\n")
 
 
 if __name__ == "__main__":
