@@ -1,6 +1,5 @@
 """Pictures of the one experiment, from its file alone: conflict, ladder, causes and budget."""
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 import experiment_conflict
 from experiment_rows import written
 from experiment_rule import Line, interval, seeds_of
-from experiment_tables import percents
+from experiment_tables import percents, read_results
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -342,7 +341,7 @@ def draw_all(
     folder: Path,
 ) -> list[Path]:  # of the pictures
     "Draw what the file has."
-    results = json.loads(file.read_text(encoding="utf-8"))
+    results = read_results(file)
     pictures: dict[str, Figure | show.Loop] = {
         "experiment": experiment_conflict.picture(results),
         "ladder": ladder(results),

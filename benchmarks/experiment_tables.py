@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_rule import Comparison, Line, differences_of, interval, seeds_of
+from measurement import stop
 
 Results = Mapping[str, Any]
 
@@ -51,6 +52,14 @@ README_DIFFERENCES = (
     (Line("untrained differences"), Line("coclr")),
     (Line("coclr"), Line("ubernce")),
 )
+
+
+def read_results(file: Path) -> Results:
+    "The file of the one experiment."
+    if not file.is_file():
+        stop(f"{file}: there is no such file; benchmarks/experiment.py --out {file} makes it")
+    read: Results = json.loads(file.read_text(encoding="utf-8"))
+    return read
 
 
 def percents(
@@ -115,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--results", type=Path, default=Path("results/experiment.json"))
     a = parser.parse_args()
-    results = json.loads(a.results.read_text(encoding="utf-8"))
+    results = read_results(a.results)
     print(readme_table(results), currencies(results), sep="\n\n", end="\n\n")
     for a, b in README_DIFFERENCES:
         print(f"{a} - {b}: {difference(results, a, b)}")

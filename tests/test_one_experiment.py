@@ -239,9 +239,29 @@ def test_the_readme_has_what_the_file_has():
     assert tables.currencies(results) in readme
     for a, b in tables.README_DIFFERENCES:
         assert tables.difference(results, a, b) in readme, (a, b)
+    right = {"untrained differences": "two in ten", "coclr": "seven in ten"}
+    for row, words in right.items():
+        mined = [r["mined"][1] for r in results["records"] if (r["row"], r["budget"]) == (row, 1)]
+        assert (
+            words in readme
+            and round(10 * np.mean(mined)) == {"two": 2, "seven": 7}[words.split()[0]]
+        )
     # and no further difference
     with_interval = re.findall(r"points \(−?[\d.]+ to −?[\d.]+\)", readme)
     assert len(with_interval) == len(tables.README_DIFFERENCES), "one that is not computed"
+
+
+def test_a_file_of_results_that_is_not_there_is_named(tmp_path, capsys):
+    import experiment_pictures
+    import experiment_tables
+
+    file = tmp_path / "none.json"
+    for read in (experiment_tables.read_results, lambda f: experiment_pictures.draw_all(f, f)):
+        with pytest.raises(SystemExit) as e:
+            read(file)
+        said = capsys.readouterr().err
+        assert e.value.code == 2 and str(file) in said and len(said.splitlines()) == 1
+    assert not file.exists()
 
 
 # ---- stamps
