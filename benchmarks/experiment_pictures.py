@@ -241,11 +241,10 @@ def draw_cell(
     paired = percent([values[s] - first[s] for s in sorted(values.keys() & first.keys())])
     if row != base and paired:
         low, high = interval(paired)
+        # with a digit behind the point: whether an interval includes 0 must be seen
+        gain = f"{statistics.fmean(paired):+.1f} ({low:+.1f} to {high:+.1f})"
         if math.isinf(low):  # too few for the exact test to reject anything
             gain = f"{len(paired)} seeds: no interval"
-        else:  # whole points, and none is written -0
-            middle_gain, low, high = map(round, (statistics.fmean(paired), low, high))
-            gain = f"{middle_gain:+d} ({low:+d} to {high:+d})"
         ax.text(0.97, 0.6, gain, fontsize=TEXT, **right)
 
 
