@@ -13,7 +13,7 @@ help:
 	@echo 'make lab     open the notebooks in JupyterLab, at their start page'
 	@echo 'make test-lab run every page in JupyterLab and a headless Chromium, and move its widgets (_lab/ has pictures)'
 	@echo 'make pages   execute all notebooks and store their outputs'
-	@echo 'make readme  write README.md from nbs/index.ipynb'
+	@echo 'make readme  write README.md from nbs/index.ipynb, and the tables of results/README.md from its files'
 	@echo 'make site    write the course to _docs/, with search and API: open _docs/index.html (PAGES=… for some pages)'
 	@echo 'make gpu     on a machine with a GPU: run all that waits for one, and write results/ (again: go on; MINUTES=25 UCF101=… JHMDB=…)'
 	@echo 'make mutants break every exported line of losses, memory, loop and run folder once; a test must fail each time'
@@ -27,13 +27,14 @@ demo: $(READY)
 	$(BIN)/vssl-nb demo --out runs/demo
 
 check: $(READY)
-	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py
+	$(TEST_ENV) $(BIN)/python -m pytest -q tests/test_house.py tests/test_layout.py tests/test_results_page.py
 	$(BIN)/python tests/house.py stale
 
 # more processes than cores: some wait for what they have killed or started
 test: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(TEST_ENV) $(BIN)/python -m pytest -q --numprocesses $(PROCESSES) \
-		--dist loadfile --no-loadscope-reorder --durations 20 tests
+		--dist loadfile --no-loadscope-reorder --durations 20 \
+		--override-ini tmp_path_retention_policy=failed tests
 
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	@$(BIN)/jupyter trust nbs/*.ipynb nbs/*/*.ipynb >/dev/null # sliders move before a cell has run
@@ -51,6 +52,7 @@ pages: $(READY)
 
 readme: $(READY)
 	$(BIN)/python tests/house.py readme
+	$(BIN)/python tests/house.py results
 
 site: $(READY)
 	$(BIN)/python docs/make_site.py $(PAGES)

@@ -17,6 +17,7 @@ from typing import Any
 
 import measurement
 from result_files import Stamp, settings_of, write_results
+from run_folders import is_begun
 
 from vssl_nb.app.commands.option_groups import changes
 from vssl_nb.data import toy
@@ -67,7 +68,7 @@ def train_with_labels(
         recipe,
         data,
         out,
-        (out / "recipe.json").exists(),
+        is_begun(out),
         device=machine.device,
         workers=machine.workers,
         dtype=a.dtype,

@@ -41,12 +41,13 @@ from torch import Tensor, nn
 from vssl_nb.data import manifest, toy
 from vssl_nb.measure.gaussian import VideoGaussians, draw_videos, video_gaussians
 from vssl_nb.measure.protocols import Protocol, protocol
-from vssl_nb.methods.provico import distances, mining_logs, positive_pairs
+from vssl_nb.methods.provico import positive_pairs
 from vssl_nb.config import Recipe
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.heads import bhattacharyya, kl, log_uncertainty, squared_distances
 from vssl_nb.runs.experiment import resolve
 from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.ssl.pairs import distances, mining_logs
 from vssl_nb.training.checkpoints import read_encoder, read_heads
 from vssl_nb.training.machine import Machine
 

@@ -6,18 +6,19 @@
 draws the panels whose results are there, and trains nothing. A point is the mean of the difference
 of two runs of the same seed, with its 95 % interval over the seeds (paired t). The results come
 from `benchmarks/worlds.py` (ProViCo at 0, 20, 40 % spoiled videos; MoQuad at five shares of
-misleading backgrounds), `benchmarks/cascade.py` (CPR) and `benchmarks/iic.py`.
+misleading backgrounds; CPR from frames that know half) and from the one experiment (CPR from other
+frames; IIC), the plain toy at its standard budget.
 
     python benchmarks/dose.py --train --results runs/dose --out runs/dose/dose.png
 
-makes everything again: it runs these scripts for all results that the folder lacks, two at a time,
-and draws. It takes some four hours of one core, or two hours of two, and goes on where it was
+trains the worlds again: it runs the script for all results that the folder lacks, two at a time,
+and draws. It takes some two hours of one core, or one hour of two, and goes on where it was
 stopped."""
 
 import json
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from vssl_nb import show
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
+EXPERIMENT = RESULTS / "experiment.json"
 SEEDS = {  # experiment of worlds.py -> how many seeds, from 41 on
     "stages": 8,
     "spoiled": 8,
@@ -42,6 +44,16 @@ SEEDS = {  # experiment of worlds.py -> how many seeds, from 41 on
     "bias-75": 3,
     "bias-90": 3,
 }
+# rows of the one experiment that panels compare, and the frames that they begin with
+EXPERIMENT_ROWS = (
+    "coclr",
+    "coclr, again",
+    "cascade",
+    "cmc, released",
+    "iic, released",
+    "cmc",
+    "iic",
+)
 LEAST_SEEDS = 3
 WIDTH, HEIGHT = 310, 210  # px of a panel
 
@@ -54,9 +66,7 @@ def world_command(experiment: str, seeds: int) -> list[str]:
 
 
 SCRIPTS = {  # file of results -> script and options
-    "cascade-toy": ["cascade.py"],
-    "iic-toy": ["iic.py"],
-    **{f"world-{name}": world_command(name, n) for name, n in SEEDS.items()},
+    f"world-{name}": world_command(name, n) for name, n in SEEDS.items()
 }
 
 
@@ -79,32 +89,32 @@ class Panel:
     chance: float = 0.0
 
 
-def seeds_of(
-    file: Path,
-    key: str = "run",  # the column of the name
-) -> SeedRows:
+def seeds_of(file: Path) -> SeedRows:
+    "The rows of a world."
     if not file.is_file():
         return []
     seeds = json.loads(file.read_text())["seeds"]
-    return [{row[key]: row for row in seed["rows"]} for seed in seeds]
+    return [{row["run"]: row for row in seed["rows"]} for seed in seeds]
 
 
-def r1(row: Row) -> float:
-    return row["r1"]
+def experiment_seeds(file: Path) -> SeedRows:
+    "The rows of the one experiment on frames of the plain toy, at the standard budget."
+    if not file.is_file():
+        return []
+    seeds: dict[int, dict[str, Row]] = {}
+    for record in json.loads(file.read_text())["records"]:
+        if (record["world"], record["view"], record["budget"]) == ("plain", "rgb", 1):
+            seeds.setdefault(record["seed"], {})[record["row"]] = record
+    return [seeds[seed] for seed in sorted(seeds)]
 
 
 def gap(
     seeds: SeedRows,
     a: str,  # name of a run
     b: str,
-    number: Callable[[Row], float] = r1,
 ) -> list[float]:
-    "Points by which b is ahead of a, where a seed has both."
-    return [100 * (number(s[b]) - number(s[a])) for s in seeds if a in s and b in s]
-
-
-def mean_r1(seeds: SeedRows, name: str) -> float:
-    return 100 * sum(s[name]["r1"] for s in seeds) / len(seeds) if seeds else 0.0
+    "Points of R@1 by which b is ahead of a, where a seed has both."
+    return [100 * (s[b]["r1"] - s[a]["r1"]) for s in seeds if a in s and b in s]
 
 
 def panels_of_provico(results: Path) -> list[Panel]:
@@ -141,19 +151,17 @@ def panel_of_moquad(results: Path) -> Panel:
     )
 
 
-def panel_of_cpr(results: Path) -> Panel:
-    first = seeds_of(results / "cascade-toy.json")
-    stages = seeds_of(results / "world-stages.json")
+def panel_of_cpr(results: Path, experiment: Path) -> Panel:
     # seeds, the frames it begins with, one stage, three stages
     comparisons = (
-        (first, "infonce, rgb", "s=1, r=0.6", "s=3, r=0.6"),
-        (stages, "taught", "s=1", "s=3"),
-        (first, "s=1, r=0.6", "s=1, r=0.6, cycle 2", "s=3, r=0.6, cycle 2"),
+        (experiment_seeds(experiment), "coclr", "coclr, again", "cascade"),
+        (seeds_of(results / "world-stages.json"), "taught", "s=1", "s=3"),
     )
-    levels = [
-        Level(f"{mean_r1(seeds, start):.0f}", gap(seeds, one, three))
-        for seeds, start, one, three in comparisons
-    ]
+    levels = []
+    for seeds, start, one, three in comparisons:
+        begun = [100 * s[start]["r1"] for s in seeds if {start, one, three} <= s.keys()]
+        label = f"{statistics.fmean(begun):.0f}" if begun else ""
+        levels.append(Level(label, gap(seeds, one, three)))
     return Panel(
         "CPR: gain of three stages over CoCLR",
         "R@1 of the frames it begins with, %",
@@ -162,31 +170,30 @@ def panel_of_cpr(results: Path) -> Panel:
     )
 
 
-def panel_of_iic(results: Path) -> Panel:
-    seeds = seeds_of(results / "iic-toy.json", "name")
-    broken = {"own row out": "stored, no gradient", "iic": "current, with gradient"}
-
-    def r1_of_frames(row: Row) -> float:
-        return row["r1"]["rgb"]
-
+def panel_of_iic(experiment: Path) -> Panel:
+    seeds = experiment_seeds(experiment)
     levels = [
-        Level(label, gap(seeds, "not broken", name, r1_of_frames)) for name, label in broken.items()
+        Level("as released", gap(seeds, "cmc, released", "iic, released")),
+        Level("length 1, gradient", gap(seeds, "cmc", "iic")),
     ]
     return Panel(
         "IIC: gain by broken clips as negatives",
-        "kind of broken clips",
+        "form of IIC",
         "R@1 of frames, difference",
         levels,
     )
 
 
-def panels(results: Path) -> list[Panel]:
+def panels(
+    results: Path,  # folder of the worlds
+    experiment: Path,  # file of the one experiment
+) -> list[Panel]:
     "All panels, also those without results."
     return [
         *panels_of_provico(results),
         panel_of_moquad(results),
-        panel_of_cpr(results),
-        panel_of_iic(results),
+        panel_of_cpr(results, experiment),
+        panel_of_iic(experiment),
     ]
 
 
@@ -199,8 +206,7 @@ def make_results(
     if file.exists():
         return True
     script, *options = SCRIPTS[name]
-    if script != "iic.py":  # which keeps no runs
-        options += ["--runs", str(folder / "runs" / script.removesuffix(".py"))]
+    options += ["--runs", str(folder / "runs" / script.removesuffix(".py"))]
     done = subprocess.run([sys.executable, HERE / script, *options, "--out", part])
     if done.returncode:
         return False
@@ -217,6 +223,16 @@ def train(results: Path) -> None:
         done = list(pool.map(lambda name: make_results(name, results), SCRIPTS))
     if not all(done):
         stop(f"{results}: {done.count(False)} scripts did not end; the same command goes on")
+
+
+def drawable(every: list[Panel]) -> list[Panel]:
+    "Panels that have two levels with enough seeds, without their other levels."
+    panels = []
+    for panel in every:
+        levels = [level for level in panel.levels if len(level.values) >= LEAST_SEEDS]
+        if len(levels) > 1:
+            panels.append(replace(panel, levels=levels))
+    return panels
 
 
 def picture(drawn: list[Panel]) -> show.Picture:
@@ -251,26 +267,25 @@ def print_panel(panel: Panel) -> None:
 
 def main():
     p = measurement.parser(__doc__)
-    p.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
-    p.add_argument("--train", action="store_true", help="make the results that the folder lacks")
+    p.add_argument("--results", type=Path, default=RESULTS, help="folder of the worlds")
+    p.add_argument("--experiment", type=Path, default=EXPERIMENT, help="file of the one experiment")
+    p.add_argument("--train", action="store_true", help="train the worlds that the folder lacks")
     p.add_argument("--out", type=Path, required=True, help="a .png file")
     a = p.parse_args()
     if a.train:
         train(a.results)
 
-    every = []
-    for panel in panels(a.results):
-        levels = [level for level in panel.levels if len(level.values) >= LEAST_SEEDS]
-        every.append(replace(panel, levels=levels))
-    drawn = [panel for panel in every if len(panel.levels) > 1]
+    every = panels(a.results, a.experiment)
+    drawn = drawable(every)
     if not drawn:
         stop(f"{a.results}: no effect has two levels with three seeds; --train makes them")
     show.save_picture(picture(drawn), a.out)
 
     for panel in drawn:
         print_panel(panel)
+    titles = {panel.title for panel in drawn}
     for panel in every:
-        if panel not in drawn:
+        if panel.title not in titles:
             print(f"{panel.title}: no results yet")
 
 

@@ -23,7 +23,7 @@ from experiment_outcomes import (
     rank_of,
 )
 from experiment_rows import WORLDS, Training
-from run_folders import by_epoch, is_finished, mean_logged, steps_of
+from run_folders import by_epoch, is_begun, is_finished, mean_logged, steps_of
 from stamps import imported_modules
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -32,7 +32,8 @@ from vssl_nb.config import Recipe
 from vssl_nb.data import toy
 from vssl_nb.data.dataset import VideoCache
 from vssl_nb.data.manifest import Manifest, read
-from vssl_nb.measure.features import Features, extract, restrict
+from vssl_nb.measure.conflicts import conflict_parts
+from vssl_nb.measure.features import Features, extract
 from vssl_nb.measure.retrieval import centre_and_normalise, histogram
 from vssl_nb.methods.recipes import from_dict, to_dict
 from vssl_nb.nets.backbones import create
@@ -210,7 +211,7 @@ def train(
                 recipe,
                 task.home / "toy",
                 folder,
-                bool(card),
+                is_begun(folder),
                 machine,
                 networks=dict(task.networks),
             )
@@ -234,17 +235,6 @@ def _card(folder: Path) -> dict[str, Any]:
 # ---- measuring
 
 
-def parts_of(
-    every: Features,  # of all videos and queries
-    videos: SeedVideos,
-) -> dict[str, Features]:
-    "Training videos, test videos and conflicts."
-    conflict, train = (restrict(every, videos.conflicts, part) for part in ("test", "train"))
-    position = {row: i for i, row in enumerate(every.row.tolist())}
-    ordinary = every.take([position[row] for row in videos.manifest.select("test")])
-    return {"train": train, "test": ordinary, "conflict": conflict}
-
-
 def features_of(
     t: EvaluatedEncoder,
     view: str,
@@ -254,7 +244,7 @@ def features_of(
     every = extract(
         t.encoder, videos.conflicts, "all", 1, view, t.protocol(), machine=machine, **t.views
     )
-    return parts_of(every, videos)
+    return conflict_parts(every, videos.manifest, videos.conflicts)
 
 
 def joined(
@@ -313,7 +303,8 @@ def untrained_features(
     videos: SeedVideos,
 ) -> dict[str, Features]:
     if task.kind == "histogram":
-        return parts_of(histogram(videos.conflicts, "all", machine=Machine(progress=False)), videos)
+        colours = histogram(videos.conflicts, "all", machine=Machine(progress=False))
+        return conflict_parts(colours, videos.manifest, videos.conflicts)
     return features_of(untrained_encoder(recipe, videos.manifest), view, videos)
 
 

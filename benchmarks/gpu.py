@@ -25,7 +25,39 @@ same.
 waits switched on, compares them with the same steps on the CPU, and the memory they took with what
 `budget` computed. `step` is the step beside the released loop, and beside what the GPU could do at
 most, and where its time goes; `methods` are the same for other batches, CoCLR, MoQuad and ProViCo;
-`input` is what a core of its machine decodes and augments."""
+`input` is what a core of its machine decodes and augments.
+
+What an H200 gave in 15 minutes on 27 November 2026 (16 cores of a Xeon, driver 580.159.04, torch
+2.11.0, Python 3.12.3, commit a1e1cf82). Files with `partial` in their name were written from what
+a script had printed before its time ended; in them `float32` among the speeds is that of
+convolutions with TF32, and `clips_per_s` counts videos.
+
+- `checks-…`: the alarm reported no wait of the CPU for the GPU in two steps of two recipes. Loss
+  and gradient norm beside the CPU: `infonce-laptop-rgb`, 16 videos, within 0.2 %;
+  `infonce-ucf101-rgb`, S3D, 8 videos, loss within 4.4 % and gradient norm within 6.8 % (in bfloat16
+  12.3 %). Convolutions used TF32, PyTorch's default, so this is no comparison in float32; `checks`
+  now runs both.
+- `cells-…`: the `#| cuda` cells of the page on augmentation pass. Those of the page on the loop
+  failed at a cell that forks processes, which is mended and was not run again.
+- `step-…`: InfoNCE with S3D, 32 videos, two clips of each of 32 x 128 x 128, the fastest of ten
+  steps of one process each, without decoding and views. The step with all switches reached 9.7 % of
+  the ideal speed, for which each tensor is written once. The sum of its operations, each at the
+  measured speed of the GPU, was computed by `runs.budget.trace_step`. Where the time goes was not
+  measured; `step` now writes the profile first. CoCLR's sampler takes 15.0 ms alone, mining 0.5;
+  MoQuad's 195.7 ms are those of four clips a video with its views (23 ms).
+- `flow-…`: TV-L1 at 320 x 240, not compiled, 79 pairs a second; OpenCV's on eight threads in the
+  same run 9.4; OpenCV's DIS, another method, 212. Printed, in no file: DIS by `vssl-nb flow`, 16
+  processes, 708 clips of 112 px, 1,209 pairs a second.
+- `input-…`: one process decodes and crops 56.8 videos a second, 81.7 of transcoded copies. Through
+  a loader on four cores one worker gave 32 and two 49 (transcoded 63 and 62), while other jobs ran
+  beside them.
+- `memory-…`: beside what `budget` computes, 62 to 176 MB more in eleven small steps (of 123 to 574
+  MB), 60 MB more in one of 3.7 GB. The workspaces of the libraries are not computed, and
+  `largest_batch` leaves 1 GB and a tenth for them.
+
+Not measured: `torch.compile` of S3D, ProViCo's step, TV-L1 compiled. The evidence on JHMDB with S3D
+was begun with eight trainings a seed and three seeds, six at a time, beside the measurement of
+memory; 6 of the 24 ended in four and a half minutes, so no row of its table is complete."""
 
 import argparse
 import json

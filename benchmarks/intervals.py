@@ -34,14 +34,15 @@ class Bootstrap:
         self,
         source: Sequence[int],  # recording of each test video
         draws: int = 2000,
+        seed: int = 0,  # of the draws
     ):
         names, self.recording = np.unique(np.array(source), return_inverse=True)
         self.recordings, self.draws = len(names), draws
         self.size = np.bincount(self.recording)  # videos of each recording
         even = np.full(self.recordings, 1 / self.recordings)
         # (draws, recordings): how often each is drawn
-        self.drawn = np.random.default_rng(0).multinomial(self.recordings, even, draws)
-        self.rng = np.random.default_rng(1)
+        self.drawn = np.random.default_rng(2 * seed).multinomial(self.recordings, even, draws)
+        self.rng = np.random.default_rng(2 * seed + 1)
 
     def share(
         self,

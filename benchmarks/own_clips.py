@@ -45,13 +45,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cv2
 import measurement
 import numpy as np
 import torch
 from evidence import (
-    MotionEnergy,
-    directions,
     joined_features,
     right_by_neighbour,
     right_by_probe,
@@ -60,10 +57,10 @@ from intervals import Bootstrap, middle_95
 from result_files import Stamp, rule, write_results
 from torch import Tensor, nn
 
-from vssl_nb.data.flow import flow_method
 from vssl_nb.data.manifest import Manifest, ManifestError, open_data, write
 from vssl_nb.measure.classify import PROBES, LinearProbe
 from vssl_nb.measure.features import Features, encoder_protocol, extract
+from vssl_nb.measure.motion_descriptors import ChangeEnergy, FlowDirections
 from vssl_nb.measure.retrieval import chance, histogram
 from vssl_nb.methods.recipes.lejepa import LeJEPASettings
 from vssl_nb.config import Recipe
@@ -86,24 +83,6 @@ QUEUE_FROM = 128  # clips from which on `runs.own` takes a queue
 
 Measurement = dict[str, Any]  # right or wrong for each test clip
 Rows = dict[str, list[Measurement]]  # name -> its seeds
-
-
-class FlowDirections(nn.Module):
-    """Directions of DIS flow between neighbouring frames: clips in [0, 1] (B, 3, T, H, W) -> (B,
-    162).
-    """
-
-    dim = 162
-
-    def forward(self, x: Tensor) -> Tensor:
-        clips = (255 * x).round().byte().movedim(1, -1).numpy()  # (B, T, H, W, 3)
-        grey = torch.from_numpy(
-            np.stack([[cv2.cvtColor(f, cv2.COLOR_RGB2GRAY) for f in clip] for clip in clips])
-        )
-        first, second = grey[:, :-1].flatten(0, 1), grey[:, 1:].flatten(0, 1)
-        flow = flow_method("dis").compute(first, second)
-        u, v = flow.unflatten(0, (len(x), -1)).unbind(2)  # (B, T - 1, H, W) px
-        return directions(u, v)
 
 
 def settings_of_method(method: str, videos: int, steps: int) -> Any:
@@ -300,7 +279,7 @@ def untrained_rows(
     u = Untrained(manifest, recipe, machine)
     bare: dict[str, Any] = dict(mean=(0.0,) * 3, std=(1.0,) * 3)
     u.add(HISTOGRAM, lambda part: histogram(manifest, part, recipe.split, machine=machine))
-    u.add_encoder("energy", MotionEnergy(), "residual", **bare)
+    u.add_encoder("energy", ChangeEnergy(), "residual", **bare)
     u.add_encoder("directions", FlowDirections(), side=side, **bare)
     u.add_encoder(RANDOM, create(recipe.backbone, seed=0))
     u.add_encoder(GIVEN, open_trained(given).encoder)

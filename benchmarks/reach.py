@@ -15,7 +15,11 @@ videos brings to the training is the line through the differences to it.
 For each of the three a line through R@1 over the logarithm of what was changed says what a doubling
 brings, with a 95 % interval (bootstrap over recordings and seeds, as in the evidence run), and how
 many doublings the histogram is away from CoCLR. A line is not a law: the answer is how far, not
-whether. The folder goes on where it stands."""
+whether. The folder goes on where it stands.
+
+What came out (`results/reach.json`): most of what more videos bring is more videos to search. More
+epochs or pixels were not shown to help. UberNCE, the same training with the right positives, has an
+R@1 of 46.9 % on frames and passes the histogram; of what CoCLR mines 19 % is right."""
 
 import csv
 import json

@@ -21,7 +21,11 @@ of a round. Losses are compared: with and without kept videos they are the same 
 (`same_losses`), and `apart` says how far the two forms are from each other (relative, in the first
 steps).
 
-With `--whole` the fastest way also trains a row from its first step to its last."""
+With `--whole` the fastest way also trains a row from its first step to its last.
+
+In `results/row-cpu.json` the fastest way is 2.13 times as fast as the first (1.82 to 2.44 over the
+rounds). Seconds depend on what runs beside it, since the two cores of that machine behave like
+one."""
 
 import statistics
 import tempfile

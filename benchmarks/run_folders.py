@@ -25,6 +25,11 @@ def is_finished(run: Path) -> bool:
     return card.exists() and json.loads(card.read_text())["finished"]
 
 
+def is_begun(run: Path) -> bool:  # its folder
+    "Is there a training to go on with? A run writes its card, then its recipe, and then trains."
+    return (run / "recipe.json").exists()
+
+
 def trained(
     recipe: Any,
     data: Path,
@@ -34,7 +39,7 @@ def trained(
 ) -> dict[str, Any]:  # its card
     "Train a run, from where it stands; stops the script where the training was stopped."
     if not is_finished(run):
-        pretrain(recipe, data, run, (run / "card.json").exists(), machine, **options)
+        pretrain(recipe, data, run, is_begun(run), machine, **options)
     card = json.loads((run / "card.json").read_text())
     if not card["finished"]:
         stop(f"{run}: was stopped; the same command goes on")

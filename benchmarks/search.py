@@ -14,7 +14,10 @@ new query goes, part by part, in one process.
 
 Every command runs `--rounds` times, in turn; all times are kept, and the median counts. Beside the
 seconds on the clock stand those of the processor, which others that use the machine at the same
-time change less."""
+time change less.
+
+In `results/search-cpu.json` the rows of queries that were asked before, or typed (`--more`), are of
+features of the command that are gone since."""
 
 import json
 import os

@@ -9,9 +9,9 @@ was chosen on seed 30.
 
 Numbers of the recipes stay, but for the budget: a training sees EPOCHS times two clips of each
 training video, so that all runs of an experiment see equally many clips, and takes batches of 8
-videos at half the rate, as in `benchmarks/conflict.py`. ProViCo, which compares the videos of a
-batch, keeps its batch and its rate. Forward passes are in bfloat16; test videos are measured by
-three clips, distributions by four.
+videos at half the rate. ProViCo, which compares the videos of a batch, keeps its batch and its
+rate. Forward passes are in bfloat16; test videos are measured by three clips, distributions by
+four.
 
     python benchmarks/worlds.py spoiled --out results/world-spoiled.json
 

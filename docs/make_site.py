@@ -1,6 +1,6 @@
 """The course site in `_docs/`: notebooks with their stored outputs, and the API, made by Sphinx.
 
-    python docs/make_site.py [nbs/lessons/04_losses.ipynb …]
+    python docs/make_site.py [nbs/lessons/03_losses.ipynb …]
 
 If pages are named, only these are made; of the others, the titles and headings. conf.py says how
 Sphinx shows them.
@@ -23,7 +23,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 from house import EXPORT, LIBRARY, NBS, cells, exports, is_exported, modules, notebooks, sections  # noqa: E402
 
 RESULTS = ROOT / "results" / "README.md"
-TEXTS = [RESULTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]  # pages as they are
+PICTURES = ROOT / "results" / "pictures.md"
+# pages as they are
+TEXTS = [RESULTS, PICTURES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 LINK = re.compile(r"\]\((?!#|\w+:)([^)\s#]+)")
 ANCHORS = re.compile(r'^(?:<a id="[^"]+"></a>)+$', re.M)
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
@@ -288,7 +290,7 @@ def sources(chosen: list[Path], folder: Path) -> None:
         write(place(path), page(path, path in chosen, files))
     for path in TEXTS:
         text = markdown(path, path.read_text(encoding="utf-8"), files)
-        write(place(path), github_anchors(text) if path == RESULTS else text)
+        write(place(path), github_anchors(text) if path in (RESULTS, PICTURES) else text)
     for module, pages in made_of.items():
         write(f"api/{module}.rst", api(module, pages))
     write("api/index.rst", api_index(sorted(made_of)))

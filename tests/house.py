@@ -1,11 +1,12 @@
 """House-keeping: the README from `index.ipynb`, pages executed with outputs, checks folded.
 
 python tests/house.py readme
-python tests/house.py pages [nbs/lessons/04_losses.ipynb …]
-python tests/house.py same nbs/lessons/04_losses.ipynb …  # rewritten, and shown to compute the same
-python tests/house.py fold [nbs/lessons/04_losses.ipynb …]
-python tests/house.py typed [nbs/lessons/04_losses.ipynb …]
+python tests/house.py pages [nbs/lessons/03_losses.ipynb …]
+python tests/house.py same nbs/lessons/03_losses.ipynb …  # rewritten, and shown to compute the same
+python tests/house.py fold [nbs/lessons/03_losses.ipynb …]
+python tests/house.py typed [nbs/lessons/03_losses.ipynb …]
 python tests/house.py stale  # results that are cited and whose code has changed since
+python tests/house.py results  # tables, index and pictures of results/README.md, from its files
 """
 
 import argparse
@@ -66,7 +67,7 @@ def files_of(contents: str | list[str]) -> list[Path]:
 
 
 def name_of(page: Path) -> str:
-    "A page by its path below nbs/: lessons/05_infonce.ipynb."
+    "A page by its path below nbs/: lessons/04_infonce.ipynb."
     return str(page.relative_to(NBS))
 
 
@@ -116,7 +117,31 @@ def readme() -> str:
     )
     # nbs/ is where the notebook's relative links start; the README sits one folder above
     text = re.sub(r"(\]\()(?!https?:|#|\.\./)([^)\s]+\))", r"\1nbs/\2", text)
+    # headings of this page: Jupyter keeps their letters, GitHub makes them small
+    text = re.sub(r"\]\(#[^)]+\)", lambda link: link[0].lower(), text)
     return text.replace("](../", "](") + "\n"
+
+
+WAY = ROOT / "nbs" / "images" / "way.png"  # in the README; the map draws it
+
+
+def way_picture() -> bytes:  # a PNG
+    "The way of a video, as the map draws it."
+    drawn = next(c for c in cells(NBS / "map.ipynb") if "draw_way()" in c["source"])
+    (png,) = (o["data"]["image/png"] for o in drawn["outputs"] if "data" in o)
+    return b64decode("".join(png))
+
+
+# the intervals of the ledger; its lesson draws them
+LEDGER = ROOT / "nbs" / "images" / "ledger.png"
+
+
+def ledger_picture() -> bytes:  # a PNG
+    "The intervals of the ledger, as its lesson draws them."
+    page = cells(NBS / "lessons" / "21_claims.ipynb")
+    (drawn,) = (c for c in page if "figure.add_subplot()" in c["source"] and c["outputs"])
+    (png,) = (o["data"]["image/png"] for o in drawn["outputs"] if "image/png" in o.get("data", {}))
+    return b64decode("".join(png))
 
 
 def folds(cell: dict) -> bool:
@@ -486,13 +511,44 @@ def stale_results() -> list[str]:
     return lines
 
 
+WORKS = ("readme", "pages", "same", "fold", "typed", "stale", "results")
+
+
+def write_results_page() -> None:
+    "Tables and index of results/README.md, and those of its pictures whose numbers have changed."
+    from PIL import Image
+
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import results_page
+    from vssl_nb import show
+
+    try:
+        text = results_page.filled(results_page.PAGE.read_text(encoding="utf-8"))
+    except ValueError as e:
+        sys.exit(str(e))
+    results_page.PAGE.write_text(text, encoding="utf-8")
+    LEDGER.write_bytes(ledger_picture())
+    for name, numbers in results_page.old_pictures().items():
+        file = results_page.IMAGES / f"{name}.png"
+        show.save_picture(results_page.draw(name), file)
+        png = file.read_bytes()
+        if not moves(png):
+            png = as_png(Image.open(file).convert("RGB"))
+        file.write_bytes(results_page.marked(png, numbers))
+        print(file.relative_to(ROOT))
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ask.add_argument("work", choices=("readme", "pages", "same", "fold", "typed", "stale"))
+    ask.add_argument("work", choices=WORKS)
     ask.add_argument("pages", nargs="*", type=Path, help="notebooks; none: all")
     asked = ask.parse_args()
     if asked.work == "readme":
         (ROOT / "README.md").write_text(readme(), encoding="utf-8")
+        WAY.write_bytes(way_picture())
+        return
+    if asked.work == "results":
+        write_results_page()
         return
     if asked.work == "stale":
         print("\n".join(stale_results()))

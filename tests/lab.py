@@ -1,6 +1,6 @@
 """Every page as a reader meets it, in JupyterLab: a browser runs all cells and moves all widgets.
 
-    python tests/lab.py [--reader] [--jobs 2] [nbs/lessons/04_losses.ipynb …]
+    python tests/lab.py [--reader] [--jobs 2] [nbs/lessons/03_losses.ipynb …]
 
 The pages are copied first, so that nothing gets dirty. One line a page, its problems below it, and
 a screenshot from top to bottom in `_lab/`. A problem is an error, a message in the browser's
@@ -500,7 +500,7 @@ def main() -> int:
     as_written = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
     parser.add_argument(
-        "pages", nargs="*", help="such as nbs/lessons/04_losses.ipynb; without any, all"
+        "pages", nargs="*", help="such as nbs/lessons/03_losses.ipynb; without any, all"
     )
     parser.add_argument(
         "--reader", action="store_true", help="without IN_TEST: train as a reader does"

@@ -215,6 +215,7 @@ def advised_values(text):
 # commands that read a manifest with --data, and those that measure a run
 READ = {"pretrain": TRAIN[:2], "cotrain": ["cotrain", "coclr-toy"], "flow": ["flow"]}
 MEASURE = ("retrieve", "extract", "verdict", "probe", "mine", "uncertainty", "finetune")
+FEATURES = ["explore", "videos", "--features", "f.npz"]
 RUN_ERRORS = {
     "nowhere": "nowhere: there is no such file or folder",
     "videos": "is not a run",
@@ -366,6 +367,19 @@ BY_HAND = [
         "run/encoder.safetensors: is not a whole encoder.safetensors",
         ["search", "a.mp4", "--encoder", "run"],
     ),
+    ("bare: has no index yet", ["explore", "bare"]),
+    ("nowhere: there is no such file or folder", ["explore", "nowhere"]),
+    ("a.mp4: is a file; name the folder", ["explore", "a.mp4"]),
+    ("f.npz: cannot be read as features", ["explore", "videos", "--features", "f.npz"]),
+    ("good.csv: cannot be read as features", ["explore", "videos", "--features", "good.csv"]),
+    ("features are there already; leave out --encoder", [*FEATURES, "--encoder", "run"]),
+    ("features are there already; leave out --index", [*FEATURES, "--index", "new"]),
+    ("--spans has windows of its own", ["search", "a.mp4", "--spans", "--clips", "3"]),
+    ("without an encoder.safetensors", ["search", "--spans", "--encoder", "kept"]),
+    ("has no index yet", ["search", "--spans", "--data", "bare"]),
+    ("a program is made without --recipe", ["convert", "run", "e.pt2", "--recipe", "byol-toy-rgb"]),
+    ("kept/last.pt: is no encoder; name a run", ["convert", "kept/last.pt", "e.onnx"]),
+    ("run/encoder.safetensors: not a safetensors file", ["convert", "run", "e.onnx"]),
     ("there is no training 'nothing'; ", ["dry-run", "infonce-toy-rgb", "--finetune", "nothing"]),
     (
         "a recipe has no field 'epochz'; did you mean 'epochs'?",

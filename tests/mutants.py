@@ -1,7 +1,7 @@
 """Break every exported line of some notebooks, one mutation at a time: a test must fail each time.
 
     python tests/mutants.py                    # losses, memory, loop, run folder: `make mutants`
-    python tests/mutants.py lessons/04_losses  # any pages
+    python tests/mutants.py lessons/03_losses  # any pages
     python tests/mutants.py library/loop --pytest tests/test_optimizers.py  # what the page misses
 
 A mutant is a copy of the notebook with one change in one exported statement: a statement deleted, a
@@ -35,7 +35,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("lessons/04_losses", "library/memory", "library/loop", "library/run_folder")
+ROOMS = ("lessons/03_losses", "library/memory", "library/loop", "library/run_folder")
 # directives of cells that a notebook test does not run
 SKIP = ("eval:", "slow", "cuda", "data")
 
@@ -605,7 +605,7 @@ def survivors(mutants: list[Mutant], arg: argparse.Namespace, known: set, folder
 def arguments() -> argparse.Namespace:
     ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ask.add_argument(
-        "rooms", nargs="*", default=list(ROOMS), help="notebooks, such as lessons/04_losses"
+        "rooms", nargs="*", default=list(ROOMS), help="notebooks, such as lessons/03_losses"
     )
     ask.add_argument(
         "--pytest",

@@ -16,20 +16,14 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from scipy import stats
+from torch.nn import functional
 
 import warm
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import read
 from vssl_nb.data.views import flow_to_image
-from vssl_nb.methods import ubernce
-from vssl_nb.methods.recipes import find
-from vssl_nb.papers.published import CLAIMS, read_ledger, verdict
 from vssl_nb.papers.reproduce import at_once
-from vssl_nb.runs.cotraining import mining_candidates
 from vssl_nb.ssl import memory as momentum
-from vssl_nb.training.machine import Machine
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -296,11 +290,26 @@ def test_trainings(tmp_path):
     )
     out = written(script("trainings", options, tmp_path), tmp_path / "out.json")
     [r] = out["recipes"]
-    assert r["recipe"] == "provico-toy-conflict" and r["same_weights"]  # of one checkout
+    assert r["recipe"] == "provico-toy-trainings" and r["same_weights"]  # of one checkout
     assert r["ratios"] == [r["ratio"]]
     assert r["ratio"] * r["baseline"]["in_an_hour"] == pytest.approx(r["now"]["in_an_hour"])
     assert out["commits"]["baseline"] == out["commits"]["now"]
     assert out["machine"]["threads"] == 1
+
+
+def test_trainings_see_the_same_clips():
+    "Those of a recipe that begins with another one are shared by both."
+    trainings = importlib.import_module("trainings")
+
+    def clips_of_a_video(name):
+        recipe = trainings.recipe_of(name)
+        assert recipe.learning.batch == trainings.BATCH
+        return recipe.learning.epochs * recipe.sampling.clips
+
+    clips = {name: clips_of_a_video(name) for name in trainings.TRAININGS}
+    clips["CoCLR, frames"] += clips_of_a_video("begun, frames")
+    assert {*clips.values()} == {2 * trainings.EPOCHS}
+    assert clips_of_a_video("InfoNCE, differences") == 2 * trainings.EPOCHS
 
 
 def test_trainings_in_an_hour():
@@ -375,216 +384,6 @@ def test_cotrain_full(tmp_path):
         ("ubernce", "rgb"),
     ]
     assert all(0 <= r["mined"] <= 1 for r in rows if "+" not in r["view"])
-
-
-STORY = dict(epochs=2, batch=8, length=4, queue=24, test_clips=1, warmup=0.5)
-
-
-def test_story(tmp_path):
-    options = "--seeds 1 --folder f --size tiny --out out.json"
-    done = on_few("story", options, tmp_path, **STORY)
-    [seed] = written(done, tmp_path / "out.json")["seeds"]
-    r1 = {r["name"]: r["r1"] for r in seed["rows"] if "+" not in r["view"]}
-    holds, coclr, longer = seed["story"]["CoCLR >= longer InfoNCE + 20 points"]
-    assert (coclr, longer) == (r1["coclr-toy-rgb-cycle1"], r1["infonce-toy-rgb-longer"])
-    assert holds == (coclr >= longer + 0.2)
-    assert "cross-entropy" in r1 and f"{r1['ubernce-toy-rgb']:.1%}" in done.stdout
-    streams = seed["streams"]
-    assert set(streams) == {"frames", "differences", "both"}
-    assert all(0 <= x["whitened"] <= 1 for x in streams.values())
-    for name in ("frames", "differences"):
-        assert 1 < streams[name]["effective"] < streams[name]["dimensions"]
-    assert f"{streams['both']['whitened']:.1%}" in done.stdout
-    own_key(tmp_path, coclr)
-    features_of_story(tmp_path)
-
-
-def own_key(folder, trained):
-    "Run where the story was: the recipe's share is what the story measured, and trains nothing."
-    drop = find("coclr-toy-rgb-cycle1").method.drop_own
-    options = f"--story f --seeds 1 --drop 0 {drop} --out own.json"
-    done = on_few("own_key", options, folder, **STORY)
-    rows = written(done, folder / "own.json")["rows"]
-    assert [r["drop_own"] for r in rows] == [0, drop] and rows[1]["r1"] == [trained]
-    assert f"R@1 {rows[0]['r1'][0]:.1%}" in done.stdout
-    assert (folder / "f" / "seed1" / "own-0.0" / "last.pt").exists()
-    assert not (folder / "f" / "seed1" / f"own-{drop}").exists()
-
-
-def features_of_story(folder):
-    "What is kept as bytes is what the encoders give."
-    done = on_few("story_features", "--story f --seed 1 --videos 8 --out x.safetensors", folder)
-    assert done.returncode == 0, done.stderr
-    with safe_open(folder / "x.safetensors", "pt") as f:
-        kept = {name: f.get_tensor(name) for name in f.keys()}
-        scale = json.loads(f.metadata()["scale"])
-    x = {name: kept[name].float() * scale[name] / 127 for name in scale}
-    for name, features in x.items():
-        assert torch.allclose(features.norm(dim=-1), torch.ones(()), atol=0.05), name
-    quiet = Machine("cpu", progress=False)
-    again = mining_candidates(folder / "f" / "seed1" / "infonce-toy-residual", machine=quiet)
-    assert torch.allclose(x["miner.train"], again.x, atol=scale["miner.train"] / 250)
-    assert kept["train.row"].tolist() == again.row.tolist() and len(kept["pair.row"]) == 8
-
-
-def test_positives(tmp_path):
-    "All begin alike and differ in who is a positive; what is finished is not trained again."
-    options = "--seeds 1 --size tiny --processes 1 --folder f --out out.json --choices"
-    choices = "own frames 'labels, dropped'"
-    done = on_few("positives", f"{options} {choices}", tmp_path, **STORY)
-    [seed] = written(done, tmp_path / "out.json")["seeds"]
-    rows = {r["name"]: r for r in seed["rows"]}
-    starts = ["infonce-toy-rgb", "infonce-toy-residual"]
-    assert list(rows) == [*starts, "own", "frames", "labels, dropped"]
-    assert len({r["steps"] for r in rows.values()}) == 1
-    assert all(0 <= r["r1"] <= 1 for r in rows.values())
-    assert [n for n, r in rows.items() if "mined" in r] == ["frames"]
-    assert all(0 <= x <= 1 for x in rows["frames"]["mined"])
-    weights = tmp_path / "f" / "seed1" / "own" / "last.pt"
-    before = weights.stat().st_mtime_ns
-    again = on_few("positives", f"{options} own", tmp_path, **STORY)
-    [seed] = written(again, tmp_path / "out.json")["seeds"]
-    assert seed["rows"][2]["r1"] == rows["own"]["r1"]
-    assert weights.stat().st_mtime_ns == before
-
-
-def test_positives_without_the_own_key(monkeypatch):
-    "In most steps a row that has others loses its own key, and a row that has none keeps it."
-    monkeypatch.setattr(ubernce, "with_labels", ubernce.with_labels)  # put back at the end
-    importlib.import_module("positives").drop_own_keys(0)
-    x, label = torch.eye(2), torch.tensor([0, 1])
-    own = torch.stack(
-        [ubernce.with_labels(x, x, label, x, torch.tensor([0, 0]))[1][:, 0] for _ in range(40)]
-    )
-    assert own[:, 1].all() and 0 < own[:, 0].sum() < 15
-
-
-def test_whitened_features_do_not_depend_on_how_they_were_mixed():
-    "Any invertible mixture of the directions gives the same cosines; the floor keeps noise short."
-    whitened, g = importlib.import_module("story").whitened, torch.Generator().manual_seed(0)
-    q, x, mix = (torch.randn(n, 6, generator=g, dtype=torch.float64) for n in (5, 40, 6))
-    plain = whitened(q, x, floor=0)
-    mixed = whitened(q @ mix, x @ mix, floor=0)
-    assert torch.allclose(plain[0] @ plain[1].T, mixed[0] @ mixed[1].T, atol=1e-8)
-    flat = x * torch.tensor([1, 1, 1, 1, 1, 1e-6])
-    with_floor, without = (whitened(flat, flat, floor=floor)[0] for floor in (0.01, 0))
-    assert with_floor[:, -1].abs().max() < 1e-3 < without[:, -1].abs().max()
-
-
-def test_effective_dimensions():
-    "Features along the axes of d dimensions, each as often, fill d; copies of one fill 1."
-    effective = importlib.import_module("story").effective_dimensions
-    for d in (1, 3, 8):
-        axes = torch.eye(8)[:d]
-        assert abs(effective(5 * torch.cat([axes, -axes]), axes) - d) < 1e-5
-
-
-def test_infonce(tmp_path):
-    options, changes = "--seeds 1 --size tiny --out out.json", dict(epochs=1, batch=8, length=4)
-    out = written(
-        on_few("infonce", options, tmp_path, **changes, warmup=0.5), tmp_path / "out.json"
-    )
-    rows = {(r["name"], r["view"]): r for r in out["seeds"][0]["rows"]}
-    assert len(rows) == 12
-    assert all(0 <= r["r1"] <= r["r5"] <= r["r10"] <= 1 for r in rows.values())
-    trained = [r for (name, _), r in rows.items() if name not in ("chance", "histogram", "random")]
-    # equal budget
-    assert len({r["steps"] for r in trained}) == 1 and rows["random", "rgb"]["steps"] == 0
-    means = {(r["name"], r["view"]): r["r1"] for r in out["summary"]}
-    assert means == {key: r["r1"] for key, r in rows.items()}
-    # nothing is left to do
-    again = on_few("infonce", options, tmp_path, **changes, warmup=0.5)
-    assert written(again, tmp_path / "out.json")["seeds"] == out["seeds"]
-    other = on_few("infonce", options, tmp_path, **changes, warmup=0.25)
-    assert other.returncode == 2 and "recipes" in other.stderr
-
-
-def test_simclr(tmp_path):
-    options = "--seeds 1 --size tiny --batches 8 4 16 --out out.json"
-    changes = dict(epochs=1, length=4, warmup=0.5)
-    out = written(on_few("simclr", options, tmp_path, **changes), tmp_path / "out.json")
-    rows = {(r["name"], r["view"], r["batch"]): r for r in out["seeds"][0]["rows"]}
-    assert [b for name, view, b in rows if (name, view) == ("simclr", "residual")] == [8, 4, 16]
-    steps = {b: r["steps"] for (name, _, b), r in rows.items() if name == "simclr"}
-    assert steps[4] >= 2 * steps[8] >= 4 * steps[16] > 0  # as many clips, fewer steps
-    rates = {name: r["learning"]["lr"] for name, r in out["recipes"].items()}
-    assert rates["simclr residual 16"] == 2 * rates["simclr residual 4"]
-    assert out["recipes"]["infonce-one residual 8"]["method"]["momentum"] is None
-    # nothing is left to do
-    again = written(on_few("simclr", options, tmp_path, **changes), tmp_path / "out.json")
-    assert again["seeds"] == out["seeds"] and again["summary"] == out["summary"]
-
-
-def test_iic(tmp_path):
-    "A row without `told` is trained again for it, and keeps its numbers."
-    options = "--seeds 1 --size tiny --names random iic --out out.json"
-    changes = dict(epochs=1, batch=8, length=4, negatives=16)
-    file = tmp_path / "out.json"
-    out = written(on_few("iic", options, tmp_path, **changes), file)
-    rows = {r["name"]: r for r in out["seeds"][0]["rows"]}
-    assert list(rows) == ["chance", "histogram", "random", "iic"]
-    assert set(rows["iic"]["r1"]) == {"rgb", "residual", "both"}
-    told = rows["iic"].pop("told")
-    assert all(0 <= told[k] <= 1 for k in ("frames", "differences", "probe"))
-    rows["iic"]["steps"] = -1
-    file.write_text(json.dumps(out))
-    again = written(on_few("iic", options, tmp_path, **changes), file)
-    row = again["seeds"][0]["rows"][-1]
-    assert row["told"] == pytest.approx(told) and row["steps"] == -1
-    assert len(again["continued"]) == 1
-
-
-def test_a_probe_tells_whole_from_broken():
-    "What is broken lies elsewhere, or does not."
-    probe = importlib.import_module("iic").probe
-    g = torch.Generator().manual_seed(0)
-    whole, other = torch.randn(200, 4, generator=g), torch.randn(200, 4, generator=g)
-    assert probe(whole, other + 5) == 1
-    assert abs(probe(whole, other) - 0.5) < 0.15
-
-
-def test_beside(tmp_path):
-    options = "--seeds 1 --methods provico --size tiny --out out.json --set epochs=1 batch=8"
-    out = written(on_few("beside", options, tmp_path), tmp_path / "out.json")
-    [entry] = out["seeds"]
-    assert (entry["method"], entry["seed"]) == ("provico", 1)
-    rows = {r["name"]: r for r in entry["rows"]}
-    assert list(rows) == ["random", "infonce", "simclr", "simsiam"]
-    assert len({r["steps"] for n, r in rows.items() if n != "random"}) == 1
-    assert written(on_few("beside", options, tmp_path), tmp_path / "out.json") == out
-    other = on_few("beside", options.replace("batch=8", "batch=4"), tmp_path)
-    assert other.returncode == 2 and "changes" in other.stderr
-
-
-def test_cascade(tmp_path):
-    "Cascades of one and three stages, each ratio and both cycles."
-    less = """script.STAGES = script.STAGES[:3] # as many as 24 videos make
-def few(runs): return {name: run for name, run in runs.items() if run[0] < 5}
-script.RUNS, script.AGAIN = few(script.RUNS), few(script.AGAIN)"""
-    options = (
-        "--seeds 1 --size tiny --runs r --set epochs=2 batch=8 queue=24 topk=2 length=4 "
-        "test_clips=1 --out"
-    )
-    done = on_few("cascade", f"{options} out.json", tmp_path, more=less)
-    [seed] = written(done, tmp_path / "out.json")["seeds"]
-    mined = seed["rows"][2:]
-    assert [r["stages"] for r in mined] == [1, 3, 3, 3, 1, 3]
-    for r in mined:
-        assert len(r["pmr_by_epoch"]) == 2 and r["pmr_by_epoch"][-1] == r["mined"]
-        # the median that was logged, from the classes
-        low, high = (
-            median(r["class_cmr_source"])
-            for median in (statistics.median_low, statistics.median_high)
-        )
-        assert low - 1e-4 <= r["cmr"] <= high + 1e-4
-        assert len(r["class_cmr_video"]) == len(r["class_cmr_source"])
-        assert all(0 <= r[c] <= 1 for c in ("r1", "mined", "mined_r1", "cmr"))
-    assert len({r["steps"] for r in mined}) == 1  # the same budget
-    assert [f["stages"] for f in seed["frozen"]] == [1, 3, 5]
-    # nothing is trained twice
-    again = on_few("cascade", f"{options} again.json", tmp_path, more=less)
-    [other] = written(again, tmp_path / "again.json")["seeds"]
-    assert other["rows"] == seed["rows"]
 
 
 def test_moquad(tmp_path):
@@ -757,375 +556,6 @@ def test_premises_and_measures_of_worlds(tmp_path):
     done = script("worlds", options, tmp_path, epochs=2, batch=16, length=4, warmup=0.5)
     [row] = written(done, tmp_path / "q.json")["seeds"][0]["rows"]
     assert sum(row["conflict"].values()) == pytest.approx(1, abs=1e-4) and 0 <= row["rank_n"] <= 1
-
-
-# ---- the ledger of claims
-
-
-def ledger_of(folder, **files):
-    "What benchmarks/claims.py writes of made-up results: number of a claim -> (outcome, row)."
-    for name, results in files.items():
-        head = {"what": "made up", "machine": {}, "date": "-"}
-        (folder / f"{name.replace('_', '-')}.json").write_text(json.dumps(head | results))
-    importlib.import_module("claims").write_ledger(folder)
-    rows = read_ledger(folder / "claims.json")
-    return {n: (verdict(CLAIMS[n], row)[0], row) for n, row in rows.items()}
-
-
-def outcomes(ledger):
-    return {n: outcome for n, (outcome, _) in ledger.items()}
-
-
-def test_claims_of_the_story(tmp_path):
-    def row(name, r1, view="rgb"):
-        return {"name": name, "view": view, "r1": r1, "step": 10}
-
-    def seed(n):
-        return {
-            "seed": n,
-            "rows": [
-                row("infonce-toy-rgb-longer", 0.2),
-                row("ubernce-toy-rgb", 0.8),
-                row("coclr-toy-rgb-cycle1", 0.5 + 0.01 * n),
-                row("coclr-toy-residual-cycle1", 0.7, "residual"),
-                row("coclr-toy-rgb-cycle1", 0.6, "rgb+residual"),
-                row("chance", 0.125, ""),
-                row("infonce-toy-rgb", 0.3),
-                row("infonce-toy-residual", 0.6, "residual"),
-            ],
-        }
-
-    ledger = ledger_of(tmp_path, story_toy_fresh={"seeds": [seed(n) for n in (1, 2, 3)]})
-    # 1 to 3 points: not with three seeds
-    assert outcomes(ledger) == {1: "supported", 2: "open", 3: "open"}
-    claim = ledger[2][1]
-    assert claim["numbers"] == {
-        "InfoNCE": [20.0] * 3,
-        "CoCLR": [51.0, 52.0, 53.0],
-        "halfway to UberNCE": [50.0] * 3,
-    }
-    assert claim["premise"] == 30.0 and claim["seeds"] == [1, 2, 3]
-    assert claim["runs"] == ["story-toy-fresh.json"]
-    assert claim["budget"] == "equal videos (320), equal clips (640)"
-    claim = ledger[3][1]
-    assert claim["numbers"]["both streams"] == [60.0] * 3 and claim["premise"] is None
-    budget = "videos from 320 to 640, clips from 640 to 1,280, not run at equal clips"
-    assert claim["budget"] == budget
-
-
-def test_claims_of_moquad(tmp_path):
-    names = [
-        "SimCLR",
-        "+AD-Pos",
-        "+Intra-Neg",
-        "+AD-Intra-Neg",
-        "reverse",
-        "shuffle",
-        "alpha 1.5",
-        "20 %",
-    ]
-    names += [f"{name}, equal clips" for name in names[:3]]
-
-    def row(name, i, n):
-        return {
-            "run": name,
-            "r1": 0.05 * i + 0.01 * n,
-            "rank_n": [None, 0.2, 0.3 + 0.02 * i],
-            "steps": 5,
-            "clips_seen": 640 if "equal" in name or i > 2 else 320,
-        }
-
-    def seed(n):
-        return {
-            "seed": n,
-            "rows": [row(name, i, n) for i, name in enumerate(names)],
-            "beside": {"chance": 0.125, "histogram": 0.4},
-        }
-
-    moquad = {"seeds": [seed(n) for n in (1, 2, 3)]}
-    untrained = {"moquad": 0.2, "provico": 0.9}  # R@1
-    beside = {
-        "seeds": [
-            {"method": method, "rows": [{"name": "random", "r1": r1}]}
-            for method, r1 in untrained.items()
-        ]
-    }
-    looking = {
-        "runs": {"SimCLR": "SimCLR", "MoQuad": "20 %"},
-        "seeds": [
-            {
-                "seed": n,
-                "focus": {
-                    "SimCLR": {"on_motion": 0.1},
-                    "MoQuad": {"on_motion": 0.2 + 0.01 * n, "at_most": 0.6},
-                },
-                "gain": {"motion": 0.3 + 0.01 * n, "appearance": 0.1},
-                "groups": {"a": "motion", "b": "appearance"},
-            }
-            for n in (1, 2, 3)
-        ],
-    }
-    ledger = ledger_of(tmp_path, moquad_toy=moquad, beside_toy=beside, looking_toy=looking)
-    # of the others runs are missing; 11: the premise was not measured
-    assert outcomes(ledger) == {
-        11: "open",
-        13: "contradicted",
-        16: "supported",
-        17: "supported",
-        18: "supported",
-    }
-    claim = ledger[11][1]
-    [(where, premise, longer)] = claim["others"]
-    assert (where, premise, claim["premise"]) == ("equal clips", None, None)
-    assert (longer["SimCLR"], claim["numbers"]["SimCLR"]) == ([41.0, 42.0, 43.0], [1.0, 2.0, 3.0])
-    assert longer["+AD-Intra-Neg"] == claim["numbers"]["+AD-Intra-Neg"] == [16.0, 17.0, 18.0]
-    assert claim["budget"] == "equal videos (160), clips from 320 to 640"
-    assert claim["planned"] == [8] * 3
-    # the last epoch
-    assert ledger[16][1]["numbers"] == {"without warm-up": [42.0] * 3, "with warm-up": [44.0] * 3}
-    assert ledger[13][1]["numbers"]["speed"] == [16.0, 17.0, 18.0]
-    assert ledger[13][1]["premise"] == 1.6
-
-
-def world(experiment, premise, rows):
-    "Made-up results of benchmarks/worlds.py; rows: run -> its numbers, of a seed."
-    seeds = []
-    for n in (1, 2, 3):
-        of_seed = [{"run": run, "clips": 800} | numbers(n) for run, numbers in rows.items()]
-        seeds.append({"seed": n, "premise": premise, "rows": of_seed})
-    return {"experiment": experiment, "rule": "abc1234", "seeds": seeds}
-
-
-def test_claims_of_worlds(tmp_path):
-    def r1(x):
-        return lambda n: {"r1": x + 0.001 * n}
-
-    def sure(x):
-        return lambda n: {
-            "cosine": 0.3,
-            "match": 0.4 + 0.001 * n,
-            "fifths": [0.5 + 0.001 * n, 0.4, 0.3, 0.2, 0.1],
-            "mixed": {"1": -1.0, "2": -1.0 + x + 0.001 * n},
-            "masked": {"0.0": -1.0, "0.5": -2.0 + 0.001 * n},
-        }
-
-    by_r1 = (
-        "beta 1e-1",
-        "beta 1e-5",
-        "small batch",
-        "N=1",
-        "beta 1e-4",
-        "all pairs, K=5",
-        "all pairs",
-        "one pair a video",
-        "without mining",
-    )
-    letter = {name: r1(0.1 * i) for i, name in enumerate(by_r1)}
-    texture = {"BE": r1(0.1), "RAD intra": r1(0.3), "RAD inter": r1(0.2)}
-    motion = {"shuffle": r1(0.1), "reverse": r1(0.2), "speed": r1(0.3)}
-    ledger = ledger_of(
-        tmp_path,
-        world_letter=world("letter", {"one pair a video, mined": 1.0}, letter),
-        world_spoiled=world("spoiled", {"spoiled": 20}, {"ProViCo": sure(0.5)}),
-        world_spoiled_0=world("spoiled-0", {"spoiled": 0}, {"ProViCo": sure(-0.5)}),
-        world_spoiled_40=world("spoiled-40", {"spoiled": 40}, {"ProViCo": sure(1.0)}),
-        world_texture=world("texture", {"colours, RAD intra": 0.6}, texture),
-        world_directions=world(
-            "directions",
-            {"untrained, residual": 0.3, "chance": 0.2},
-            motion,
-        ),
-        world_scenes=world(
-            "scenes",
-            {},
-            {
-                "SimCLR": lambda n: {"by_class": {"scene_1": 0.2, "spin": 0.2}},
-                "MoQuad": lambda n: {"by_class": {"scene_1": 0.3, "spin": 0.5 + 0.01 * n}},
-            },
-        ),
-    )
-    assert outcomes(ledger) == {
-        12: "open",
-        13: "supported",
-        17: "supported",
-        20: "supported",
-        21: "supported",
-        22: "contradicted",
-        23: "supported",
-        24: "supported",
-        25: "supported",
-        26: "contradicted",
-        19: "supported",
-    }
-    # more than half; times chance
-    assert ledger[12][1]["premise"] == 60.0 and ledger[13][1]["premise"] == 1.5
-    assert ledger[17][1]["numbers"] == {
-        "appearance classes": [10.0] * 3,
-        "motion classes": [31.0, 32.0, 33.0],
-    }
-    assert [(where, level) for where, level, _ in ledger[25][1]["others"]] == [
-        ("premise 0", 0.0),
-        ("premise 40", 40.0),
-    ]
-    assert ledger[25][1]["others"][0][2]["two videos mixed"] == [-1.499, -1.498, -1.497]
-    assert {r["rule"] for _, r in ledger.values()} == {"abc1234"}
-    assert ledger[26][1]["premise"] == 20.0
-    assert ledger[21][1]["budget"].endswith("equal clips (800)")
-
-
-def test_an_earlier_row_of_a_claim_is_kept_as_a_dose(tmp_path):
-    def run(name, r1, view="rgb"):
-        return {"run": name, "view": view, "r1": r1, "clips": 960, "conflict": {"scene": [0.9]}}
-
-    def runs(n, least):
-        return [
-            *(run(f"MoQuad rung {i}, frames", least + 0.1 * i + 0.001 * n) for i in range(4)),
-            run("InfoNCE, frames", 0.2),
-            run("CoCLR, frames", 0.6 + 0.001 * n),
-            run("UberNCE, frames", 0.7),
-            run("InfoNCE, differences", 0.8, "residual"),
-            run("CoCLR, differences", 0.7, "residual"),
-        ]
-
-    moquad = {
-        "seeds": [
-            {
-                "seed": n,
-                "beside": {"chance": 0.125, "histogram": 0.4},
-                "rows": [
-                    {"run": name, "r1": 0.5, "steps": 5, "clips_seen": 640}
-                    for name in ("SimCLR", "+AD-Pos", "+Intra-Neg", "+AD-Intra-Neg")
-                ],
-            }
-            for n in (1, 2, 3)
-        ]
-    }
-    ledger = ledger_of(
-        tmp_path,
-        moquad_toy=moquad,
-        beside_toy={"seeds": []},
-        looking_toy={
-            "runs": {"SimCLR": "SimCLR", "MoQuad": "SimCLR"},
-            "seeds": [
-                {
-                    "seed": n,
-                    "groups": {},
-                    "focus": {k: {"on_motion": 0.1, "at_most": 0.2} for k in ("SimCLR", "MoQuad")},
-                    "gain": {},
-                }
-                for n in (1, 2, 3)
-            ],
-        },
-        conflict_toy={
-            "seeds": [
-                {
-                    "seed": n,
-                    "rows": runs(n, 0.1),
-                    "streams": {
-                        "rgb": 0.6,
-                        "residual": 0.7,
-                        "both": 0.71 + 0.001 * n,
-                        "only_one": 0.25,
-                    },
-                }
-                for n in range(8)
-            ]
-        },
-    )
-    assert {n: outcome for n, (outcome, _) in ledger.items() if n < 12} == {
-        1: "supported",
-        2: "supported",
-        3: "supported",
-        11: "supported",
-    }
-    assert ledger[3][1]["premise"] == 25.0 and ledger[3][1]["numbers"]["both streams"][-1] == 71.7
-    assert "clips from 960 to 1,920" in ledger[3][1]["budget"]
-    row = ledger[11][1]
-    assert (row["premise"], row["seeds"], row["runs"]) == (90.0, [*range(8)], ["conflict-toy.json"])
-    assert row["others"] == [
-        [
-            "moquad-toy, 3 seeds",
-            None,
-            {name: [50.0] * 3 for name in ("SimCLR", "+AD-Pos", "+Intra-Neg", "+AD-Intra-Neg")},
-        ]
-    ]
-    assert row["budget"] == "videos from 240 to 480, equal clips (960)"
-
-
-def test_claims_of_provico(tmp_path):
-    def row(name, r1):
-        return {
-            "run": name,
-            "r1": r1,
-            "cosine": 0.6,
-            "match": 0.7,
-            "bins": [0.5, 0.4, 0.3],
-            "mixed": {"1": -5.0, "2": -4.0},
-            "masked": {"0.0": -5.0, "0.2": -6.0, "0.8": -5.0},
-            "mined": 2.0,
-        }
-
-    def seed(n):
-        return {
-            "seed": n,
-            "rows": [row("with mining", 0.5 + 0.01 * n), row("without mining", 0.4)],
-            "beside": {"chance": 0.125},
-        }
-
-    curves = []
-    for epoch, euclidean, bhattacharyya in ((0, 1.0, 0.0), (3, 0.1, 0.2), (6, 0.9, 0.1)):
-        one = {"distance": "euclidean", "precision": euclidean, "mined": 5.0}
-        other = {"distance": "bhattacharyya", "precision": bhattacharyya, "mined": 4.0}
-        curves += [{"epoch": epoch} | one, {"epoch": epoch} | other]
-    distances = {
-        f"distances_toy_{n}": {"seed": n, "epochs": 12, "videos": 720, "curves": curves}
-        for n in range(21, 29)
-    }
-    provico = {"seeds": [seed(n) for n in (1, 2, 3)]}
-    ledger = ledger_of(tmp_path, provico_toy=provico, **distances)
-    # no training clip is spoiled, so 23 to 26 are open whatever their intervals
-    assert outcomes(ledger) == {
-        22: "supported",
-        23: "open",
-        24: "open",
-        25: "open",
-        26: "open",
-        27: "supported",
-    }
-    assert ledger[26][1]["numbers"] == {"whole": [-5.0] * 3, "masked": [-5.5] * 3}
-    # the first look after mining began
-    assert ledger[27][1]["numbers"]["Euclidean"] == [10.0] * 8
-    assert [ledger[n][1]["premise"] for n in (22, 27)] == [2.0, 4.0]
-    assert ledger[27][1]["seeds"] == [*range(21, 29)]
-
-
-def test_the_ledger_follows_from_its_results(tmp_path):
-    "No number of it is typed: written again from the files beside it, it is the same."
-    results, claims = ROOT / "results", importlib.import_module("claims")
-    for name in {f"{name}.json" for _, names in claims.SOURCES for name in names}:
-        if (results / name).exists():
-            (tmp_path / name).write_bytes((results / name).read_bytes())
-    claims.write_ledger(tmp_path)
-    assert (tmp_path / "claims.json").read_bytes() == (results / "claims.json").read_bytes()
-    ledger = read_ledger(results / "claims.json")
-    assert not [n for n, row in ledger.items() if row["why"] == claims.NOBODY]
-    assert ledger.keys() == CLAIMS.keys()
-
-
-def test_seeds_are_planned_from_the_spread_of_a_pilot():
-    claims = importlib.import_module("claims")
-    needed = claims.seeds_needed
-    # an endless pilot knows the spread: the power of a t test, computed by simulation
-    n, random = needed(2.0, 3.0, 10_001), np.random.default_rng(0)
-
-    def power(seeds):
-        d = random.normal(2.0, 3.0, (20_000, seeds))
-        half = stats.t.ppf(0.975, seeds - 1) * d.std(1, ddof=1) / seeds**0.5
-        return (abs(d.mean(1)) > half).mean()
-
-    assert power(n - 2) < claims.POWER - 0.005 < power(n)
-    assert n < needed(2.0, 3.0, 8) < needed(2.0, 3.0, 5)  # a pilot of few seeds knows it badly
-    assert (needed(9.0, 0.1, 3), needed(9.0, 0.0, 3), needed(0.1, 9.0, 8)) == (8, 8, None)
 
 
 # ---- real clips
@@ -1365,31 +795,84 @@ def test_motion_by_hand():
     flow = torch.zeros(3, 2, 4, 6, 6)  # (clip, u and v, T, H, W) px
     flow[0, 0], flow[1, 1] = 5.0, 5.0
     pictures = flow_to_image(flow.movedim(2, 1)).movedim(-1, 1) / 255
-    votes = evidence.FlowDirections()(pictures).unflatten(1, (9, 2, 3, 3))
+    votes = evidence.StoredFlowDirections()(pictures).unflatten(1, (9, 2, 3, 3))
     assert votes.flatten(2).sum(-1).argmax(1).tolist() == [0, 2, 8]
     assert torch.allclose(votes.flatten(1).norm(dim=1), torch.ones(3))
     still, moves = torch.zeros(1, 3, 8, 8, 8), torch.zeros(1, 3, 8, 8, 8)
     moves[:, :, 4:, :2, 6:] = -1.0
-    energy = evidence.MotionEnergy()
+    energy = evidence.ChangeEnergy()
     assert energy(still).sum() == 0
     assert energy(moves).unflatten(1, (8, 4, 4)).nonzero()[:, 1:].tolist() == [
         [t, 0, 3] for t in range(4, 8)
     ]
 
 
-def test_flow_directions():
-    """A square that moves to the right votes for the right where it is; what stands still votes for
-    that.
+def test_published(tmp_path, monkeypatch, capsys):
+    """On made-up features of frames: the class stands in their mean in half of the numbers, and in
+    their spread in the others; every row is what a loop over test clips finds.
     """
-    own_clips = importlib.import_module("own_clips")
-    x = torch.zeros(2, 3, 8, 96, 96)
-    texture = torch.rand(3, 24, 24, generator=torch.Generator().manual_seed(0))
-    for t in range(8):  # px: 2 a frame, and 0
-        for i, speed in enumerate((2, 0)):
-            x[i, :, t, 36:60, 40 + speed * t : 64 + speed * t] = texture
-    votes = own_clips.FlowDirections()(x).unflatten(1, (9, 2, 3, 3))  # direction, when, where
-    assert votes[0, :8].sum((1, 2, 3)).argmax() == 0 and votes[0, 0].sum() > 9 * votes[0, 1:8].sum()
-    assert votes[0, 0].sum(0).sum(1).argmax() == 1 and votes[1, :8].max() < 0.01
+    published = importlib.import_module("published")
+    monkeypatch.setitem(toy.SIZES, "tiny", FEW)
+    m = read(toy.make(tmp_path / "toy", "tiny", progress=False))
+    label = torch.tensor([m.label_id(row) for row in range(len(m.rows))])
+    drawn = torch.Generator().manual_seed(0)
+    x = 0.05 * torch.randn(len(m.rows), 8, 32, generator=drawn)
+    x[:, :, :16] += functional.one_hot(label, 16)[:, None]
+    x[:, ::2, 16:] += 2 * functional.one_hot(label, 16)[:, None]
+    cache = tmp_path / "features.npz"
+    np.savez(cache, x=x.numpy(), sha256=m.sha256, seconds=3.0)
+    monkeypatch.setattr(published, "load_hub", lambda name: None)
+
+    words = ["--data", tmp_path / "toy", "--cache", cache, "--clips", 12, 0, "--seeds", 2]
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(sys, "argv", ["published.py", *map(str, [*words, "--out", out])])
+    published.main()
+    made = json.loads(out.read_text())
+    few, whole = made["sizes"]
+    assert [few["clips"], whole["clips"]] == [12, len(m.select("train"))]
+    rows = {r["name"]: r for r in whole["rows"]}
+    assert rows["published, mean"]["r1"] == rows["published, spread"]["r1"] == 1
+    gap = rows["published, mean"]["above"]["colour histogram"]
+    assert gap["r1"] == pytest.approx(1 - rows["colour histogram"]["r1"])
+    low, high = gap["r1_interval"]
+    assert low <= gap["r1"] <= high
+    query, gallery = m.select("test"), m.select("train")
+    mean = x.mean(1) - x.mean(1)[gallery].mean(0)
+    near = [
+        gallery[int(functional.cosine_similarity(mean[q], mean[gallery]).argmax())] for q in query
+    ]
+    right = [int(label[n] == label[q]) for n, q in zip(near, query)]
+    assert rows["published, mean"]["right"] == [right] and made["row"] == query
+    head = rows["head by InfoNCE on published"]
+    assert head["seeds"] == len(head["right"]) == 2
+    assert head["r1"] == pytest.approx(np.mean(head["right"]))
+
+    np.savez(cache, x=x.numpy(), sha256="another", seconds=3.0)
+    with pytest.raises(SystemExit):
+        published.main()
+    assert "another manifest" in capsys.readouterr().err
+
+
+def test_a_head_learns_to_tell_videos_apart():
+    published = importlib.import_module("published")
+    drawn = torch.Generator().manual_seed(0)
+    video = torch.randn(40, 1, 12, generator=drawn)
+    x = video + torch.randn(40, 8, 12, generator=drawn)
+
+    def loss(head):
+        with torch.no_grad():
+            return float(published.info_nce(head(x[:, :4]), head(x[:, 4:])))
+
+    head, again = published.TemporalHead(12, 3, 16), published.TemporalHead(12, 3, 16)
+    before = loss(head)
+    published.train_head(head, x, 0, epochs=20)
+    published.train_head(again, x, 0, epochs=20)
+    assert loss(head) < 0.7 * before
+    assert all(torch.equal(a, b) for a, b in zip(head.parameters(), again.parameters()))
+    same = torch.eye(3)
+    assert published.info_nce(same, same, 0.1) == pytest.approx(
+        -math.log(math.e**10 / (math.e**10 + 2)), abs=1e-6
+    )
 
 
 def test_own_clips(tmp_path, monkeypatch, capsys):

@@ -180,12 +180,33 @@ BY_HAND = [
         ["search", "a.mp4", "--data", "videos", "--out", "wall.pdf"],
     ),
     (("a.mp4", "--out"), ["search", "a.mp4", "--data", "videos", "--out", "a.mp4/wall.html"]),
+    (("map.pdf", ".html, .csv"), ["explore", "videos", "--out", "map.pdf"]),
+    (("nowhere", "folder"), ["explore", "nowhere"]),
+    (("a.mp4", "folder"), ["explore", "a.mp4"]),
+    (("nowhere", "--encoder"), ["explore", "videos", "--encoder", "nowhere"]),
+    (
+        ("clips=1000000 ", "clips=37 fits"),
+        ["explore", "videos", "--encoder", "run", "--clips", "1000000"],
+    ),
+    (("run", "run folder"), ["convert", "videos", "e.onnx"]),
     (("nowhere", "folder"), ["search", "a.mp4", "--data", "nowhere"]),
     (("nowhere", "--encoder"), ["search", "a.mp4", "--data", "videos", "--encoder", "nowhere"]),
     (("--contrast 5", "1 or less"), ["toy", "new", "--contrast", "5"]),
     (("--drift 1000", "128 or less"), ["toy", "new", "--drift", "1e3"]),
     (("--distractors 101", "100 or less"), ["toy", "new", "--distractors", "101"]),
     (("length=100000000 ", "fits"), [*TRAIN, "--length", "100000000", "--quiet"]),
+    *(
+        (("videos/manifest.csv", "length=10000 ", "40", "length=40 fits"), [*command, *length])
+        for command, length in (
+            (TRAIN, ["--length", "10000", "--batch", "2", "--queue", "4", "--quiet"]),
+            (TRAIN, ["--length", "10000", "--dry-run"]),
+            (["cotrain", "coclr-toy", "--data", "videos"], ["--set", "length=10000", "batch=2"]),
+        )
+    ),
+    (
+        ("videos/manifest.csv", "stride=9 ", "40", "stride=2 fits"),
+        [*TRAIN, "--length", "16", "--stride", "9", "--quiet"],
+    ),
     (("length=100000000 ", "fits"), [*FINETUNE, "length=100000000", "epochs=1", "batch=8"]),
     (
         ("length=100000000 ", "fits"),
@@ -194,6 +215,14 @@ BY_HAND = [
     (("length=100000000 ", "fits"), ["retrieve", "run", "--set", "length=100000000"]),
     (("size=10000000 ", "fits"), ["retrieve", "run", "--set", "size=10000000"]),
     (("clips=10000000000000 ", "fits"), ["retrieve", "run", "--set", "clips=10000000000000"]),
+    *(
+        (("clips=1000000 ", "40 frames", "clips=37 fits"), command)
+        for command in (
+            ["retrieve", "run", "--set", "clips=1000000"],
+            ["retrieve", "run", "--conflict", "--set", "clips=1000000"],
+            ["search", "a.mp4", "--data", "videos", "--encoder", "run", "--clips", "1000000"],
+        )
+    ),
     (
         ("windows=33", "windows=5"),
         ["pretrain", "moquad-toy", "--data", "videos", "--windows", "33", "--batch", "8"],
@@ -264,9 +293,59 @@ def test_a_correction_is_not_blocked(workshop, tmp_path, monkeypatch):
     """
     monkeypatch.chdir(workshop)
     out = ["--out", str(tmp_path / "mine"), "--quiet", "--workers", "0", "--device", "cpu"]
-    assert "stopped being a number" in said_by([*TRAIN, "--lr", "1e30", "--epochs", "4", *out])
+    said = said_by([*TRAIN, "--lr", "1e30", "--epochs", "4", *out])
+    assert "stopped being a number" in said and "e+29" in said and "float32" not in said, said
     assert cli.main([*TRAIN, *out]) == 0
     assert "holds a run already" in said_by([*TRAIN, *out])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_another_precision_is_advised_where_it_was_another(dtype):
+    "A loss that is no number is not blamed on bfloat16 where it was float32."
+    import torch
+    from vssl_nb.training.loop import Clock, Metrics, StepResult, TrainError
+
+    numbers, clock = Metrics({"finite": torch.zeros(())}), Clock(torch.device("cpu"))
+    step = StepResult(3, 0, False, 0.5, 8, numbers, clock, getattr(torch, dtype))
+    with pytest.raises(TrainError, match="learning rate, which was 0.5") as refused:
+        step.read()
+    assert ("float32" in str(refused.value)) == (dtype == "bfloat16"), refused.value
+
+
+@pytest.mark.parametrize(
+    "command",
+    [TRAIN, ["retrieve", "run"], ["search"], ["toy", "new"], ["manifest", "films"], ["flow", "x"]],
+    ids=lambda command: command[0],
+)
+def test_no_more_workers_than_processors(command, monkeypatch, capsys):
+    "A thousand processes would start, and PyTorch warns of them in words of its own."
+    monkeypatch.setattr("vssl_nb.app.parsing.usable_processors", lambda: 3)
+    name, *words = command
+    assert cli.parse(name, [*words, "--workers", "1000"]).workers == 3
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "--workers 1000" in said[0] and "3 processors" in said[0], said
+    assert cli.parse(name, [*words, "--workers", "3"]).workers == 3
+    monkeypatch.setattr("vssl_nb.app.parsing.usable_processors", lambda: 1)
+    assert cli.parse(name, words).workers in (None, 1)  # the default is two where it is not None
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", [TRAIN, ["retrieve", "run"], ["probe", "run"]], ids=str)
+def test_bfloat16_on_a_processor_without_it_is_warned_of_once(command, monkeypatch, capsys):
+    "With the factor that was measured; a processor that has it, and float32, need no word."
+    from vssl_nb.app.commands.option_groups import warn_of_emulation
+
+    name, *words = command
+    for has, dtype, lines in ((False, "bfloat16", 1), (True, "bfloat16", 0), (False, "float32", 0)):
+        capabilities = {"avx512_bf16": has, "amx_bf16": False}
+        monkeypatch.setattr("torch.cpu.get_capabilities", lambda c=capabilities: c, raising=False)
+        warn_of_emulation.cache_clear()
+        made = cli.parse(name, [*words, "--device", "cpu", "--dtype", dtype])
+        for _ in range(2):
+            made.machine()
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == lines, said
+        assert all("--dtype bfloat16" in line and "twenty times" in line for line in said), said
 
 
 ROOT = Path(__file__).parent.parent
@@ -297,6 +376,7 @@ print(json.dumps([*zip(*ends)]))"""
 ONTO = {
     "extract": ["run", "--out"],
     "search": ["a.mp4", "--data", "videos", "--encoder", "run", "--out"],
+    "explore": ["videos", "--encoder", "run", "--out"],
     "predict": ["run", "a.mp4", "--out"],
     "mine": ["run", "--out"],
     "uncertainty": ["run", "--out"],
@@ -324,6 +404,7 @@ FOLDERS = {
     "convert": (["run"], ["theirs", "tuned"]),
     "convert --data": (["run/last.pt", "--data", "videos"], ["theirs", "tuned"]),
     "search": (["--data", "videos", "--encoder", "run", "--index"], ["theirs", "tuned"]),
+    "explore": (["videos", "--encoder", "run", "--index"], ["theirs", "tuned"]),
 }
 # what is given the name of a file, by command and ending; convert writes others into a folder
 NAMED = [
@@ -450,6 +531,7 @@ LYING = {
     "reproduce": "report.html",
     "retrieve": "results.json",
     "search": "index.json",
+    "explore": "index.json",
 }
 
 
@@ -489,8 +571,9 @@ def own_files(place: Path):
     "A file of each command and ending, as its writer makes it."
     import numpy as np
     import torch
-    from vssl_nb.app import search
-    from vssl_nb.measure import classify, ranking
+    from vssl_nb.app import explore, search
+    from vssl_nb.measure import classify, landscape, ranking
+    from vssl_nb.measure.feature_files import write_video_features
     from vssl_nb.papers import report
     from vssl_nb.runs.cotraining import MiningQuality
     from vssl_nb.training.run_folder import write_json
@@ -507,11 +590,17 @@ def own_files(place: Path):
                 place / f"s{end}", index, asked, [[search.Hit("up/a.mp4", 1, 0.5)]]
             ),
         )
-    for end in (".csv", ".npz"):
-        yield "extract", search.write_video_features(place / f"e{end}", names, ["up", "up"], x)
+    plane = np.array([[0.0, 1.0], [1.0, 0.0]])
+    groups = landscape.Groups(np.zeros(2, int), ((0, 1),), 0.5)
+    collection = explore.Collection(place, names, ["up", "up"], x, "e")
+    seen = explore.Landscape(collection, plane, groups, [0], [None, None])
+    for end in (".html", ".csv"):
+        yield "explore", explore.write_landscape(place / f"x{end}", seen)
+    for end in (".csv", ".npz", ".parquet"):
+        yield "extract", write_video_features(place / f"e{end}", names, ["up", "up"], x)
     yield (
         "extract",
-        search.write_video_features(place / "thin.csv", names, ["up", "up"], x[:, :1]),
+        write_video_features(place / "thin.csv", names, ["up", "up"], x[:, :1]),
     )
     none = torch.zeros(1, dtype=torch.long)
     guess = classify.Predictions(torch.tensor([[0.5, 0.5]]), none, none, ["up", "on"])
@@ -816,7 +905,15 @@ BUSY = {
     "retrieve": (["retrieve", "run", "--batch", "1", *TEN_CROPS], "features of"),
     "extract": (["extract", "run", "--batch", "1", *TEN_CROPS, "--out", "f.npz"], "features of"),
     "search": (
-        ["search", "--data", "videos", "--encoder", "run", "--clips", "40", "--batch", "1"],
+        ["search", "--data", "videos", "--encoder", "run", "--clips", "37", "--batch", "1"],
+        "index",
+    ),
+    "search, spans": (
+        ["search", "--spans", "--data", "videos", "--encoder", "run", "--batch", "1"],
+        "windows",
+    ),
+    "explore": (
+        ["explore", "videos", "--encoder", "run", "--clips", "37", "--batch", "1"],
         "index",
     ),
     "toy": (["toy", "more", "--size", "demo"], "toy videos"),
@@ -1235,6 +1332,9 @@ FORBIDDEN = [
     ("locked", ["demo", "--out", "locked/demo"]),
     ("videos", ["search", "a.mp4", "--data", "videos", "--encoder", "run"]),
     ("locked", ["search", "a.mp4", "--data", "videos", "--encoder", "run", "--index", "locked/i"]),
+    ("locked", ["explore", "videos", "--encoder", "run", "--out", "locked/e.html"]),
+    ("videos", ["search", "a.mp4", "--spans", "--data", "videos", "--encoder", "run"]),
+    ("locked", ["convert", "run", "locked/e.onnx"]),
     ("locked", ["predict", "mine", "a.mp4", "--out", "locked/p.csv"]),
     ("secret.csv", ["pretrain", "infonce-toy-rgb", "--data", "secret.csv"]),
     ("shut", ["retrieve", "shut"]),

@@ -11,11 +11,12 @@ import torch
 from vssl_nb.config import TrainingVideos, refuse_unfit
 from vssl_nb.data import toy
 from vssl_nb.fields import RecipeError
-from vssl_nb.methods import ubernce
-from vssl_nb.methods.iic import IIC, intra_negatives, intra_order, sampled_ids
+from vssl_nb.methods.iic import IIC
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.runs.experiment import BlankVideos, resolve
+from vssl_nb.ssl.broken_clips import intra_negatives, intra_order, sampled_ids
+from vssl_nb.ssl.mining import as_if_mined
 from vssl_nb.training.machine import Machine
 
 QUIET = Machine("cpu", progress=False)
@@ -99,10 +100,10 @@ def test_positives_are_right_as_often_as_asked_for(precision):
     same = torch.from_numpy(rng.random((6, 200)) < 0.3)
     closed = torch.from_numpy(rng.random((6, 200)) < 0.2)
     number = torch.from_numpy(rng.random((6, 200)))
-    taken = ubernce.as_if_mined(same, closed, number, 20, precision)
+    taken = as_if_mined(same, closed, number, 20, precision)
     assert not (taken & closed).any() and (taken.sum(1) == 20).all()
     assert ((taken & same).sum(1) == round(20 * precision)).all()
-    again = ubernce.as_if_mined(same, closed, torch.from_numpy(rng.random((6, 200))), 20, precision)
+    again = as_if_mined(same, closed, torch.from_numpy(rng.random((6, 200))), 20, precision)
     assert not torch.equal(taken, again)
 
 

@@ -3,19 +3,16 @@ of them.
 """
 
 import contextlib
-import importlib
 import io
 import json
 import math
 from collections import Counter
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import warm
 from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import find_videos, read, write
@@ -23,11 +20,8 @@ from vssl_nb.measure.features import Features
 from vssl_nb.measure.health import conflict_shares, wilson
 from vssl_nb.measure.protocols import Protocol
 from vssl_nb.methods.recipes import find, override
-from vssl_nb.runs.evaluation import retrieve_two_streams
 from vssl_nb.runs.pretraining import pretrain
 from vssl_nb.training.machine import Machine
-
-ROOT = Path(__file__).parent.parent
 
 
 def settings(size="demo", **more):
@@ -244,91 +238,3 @@ def test_other_videos_have_no_conflicts(place, tmp_path):
         (tmp_path / "films" / "toy.json").write_text(text)
         with pytest.raises(toy.ToyError, match="has no toy.json of toy videos"):
             toy.make_conflict(tmp_path / "films")
-
-
-RUNS = ("InfoNCE, differences", "IIC, frames", "MoQuad rung 3, frames", "begun, frames")
-
-
-@pytest.fixture
-def conflict(monkeypatch):
-    "The script."
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module("conflict")
-
-
-def conflict_script(folder, *more):
-    changes = dict(batch=16, length=4, test_clips=1, warmup=0.5)
-    options = ["--seeds", 1, "--epochs", 6, "--size", "tiny", "--runs", "r", "--out", "out.json"]
-    words = [*options, "--changes", json.dumps(changes), *more]
-    return warm.run(words, folder, timeout=3600, script=ROOT / "benchmarks" / "conflict.py")
-
-
-def test_the_benchmark(tmp_path, conflict, monkeypatch):
-    "Equal clips for all; a second call makes nothing again; a picture needs three seeds."
-    done = conflict_script(tmp_path, "--only", *RUNS)
-    assert done.returncode == 0, done.stderr
-    first = json.loads((tmp_path / "out.json").read_text())
-    rows = {(r["run"], r["view"]): r for r in first["seeds"][0]["rows"]}
-    assert list(rows) == [
-        ("histogram", "rgb"),
-        ("random", "rgb"),
-        ("random", "residual"),
-        ("InfoNCE, differences", "residual"),
-        ("IIC, frames", "rgb"),
-        ("IIC, frames", "residual"),
-        ("MoQuad rung 3, frames", "rgb"),
-        ("begun, frames", "rgb"),
-    ]
-    clips = {name: r["clips"] for (name, _), r in rows.items() if "clips" in r}
-    assert clips.pop("begun, frames") * 3 == clips["IIC, frames"]
-    assert len({*clips.values()}) == 1
-    measured = [r for r in rows.values() if "conflict" in r]
-    assert len(measured) == 7 and {r["queries"] for r in measured} == {24}
-    for r in measured:
-        assert sum(v[0] for v in r["conflict"].values()) == pytest.approx(1, abs=1e-5)
-    # colours are those of the scene
-    assert rows["histogram", "rgb"]["conflict"]["scene"][0] > 0.9
-
-    stamps = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("last.pt")}
-    again = conflict_script(tmp_path, "--only", *RUNS)
-    assert again.returncode == 0, again.stderr
-    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
-    assert json.loads((tmp_path / "out.json").read_text())["seeds"] == first["seeds"]
-    other = conflict_script(tmp_path, "--epochs", 12, "--only", *RUNS)
-    assert other.returncode == 2 and "recipes" in other.stderr and "--out" in other.stderr
-    assert conflict_script(tmp_path, "--picture", "p.png").returncode == 2
-    streams_of_both(tmp_path / "r" / "seed1", rows, conflict, monkeypatch)
-    first["seeds"] = [first["seeds"][0] | {"seed": seed} for seed in (1, 2, 3)]
-    loop = conflict.picture(first)
-    assert loop.length == 22 and len(loop.png) < 300_000 and loop.png[:4] == b"\x89PNG"
-
-
-def streams_of_both(home, rows, conflict, monkeypatch):
-    "The sum of two runs is what `retrieve` makes of it; one stream alone is the run."
-    names = ("IIC, frames", "InfoNCE, differences")
-    monkeypatch.setattr(conflict, "STREAMS", names)
-    streams = conflict.two_streams(home)
-    frames = rows["IIC, frames", "rgb"]["r1"]
-    differences = rows["InfoNCE, differences", "residual"]["r1"]
-    assert streams["rgb"] == pytest.approx(frames, abs=1e-6)
-    assert streams["residual"] == pytest.approx(differences, abs=1e-6)
-    [both] = retrieve_two_streams(*(home / conflict.folder_name(name) for name in names))
-    assert streams["both"] == both["r1"]
-    least, most = abs(frames - differences), frames + differences
-    assert least - 1e-6 <= streams["only_one"] <= most + 1e-6
-
-
-def test_all_runs_see_the_same_clips(conflict):
-    def epochs(name):
-        return conflict.recipe_of(name, 3, conflict.EPOCHS, {}).learning.epochs
-
-    names = list(conflict.PLAN)
-    for name, training in conflict.PLAN.items():
-        recipe = conflict.recipe_of(name, 3, conflict.EPOCHS, {})
-        clips = recipe.learning.epochs * recipe.sampling.clips
-        if training.begins:
-            clips += 2 * epochs(training.begins)
-        share = 1 if training.shown else training.share
-        assert clips == 2 * conflict.EPOCHS * share, name
-        for other in (training.begins, training.sampler):  # stands before it
-            assert not other or names.index(other) < names.index(name)

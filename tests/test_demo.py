@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import time
 
@@ -11,7 +12,7 @@ import pytest
 
 import warm
 from vssl_nb.data import toy
-from vssl_nb.app.demo import demo
+from vssl_nb.app.demo import demo, story
 from vssl_nb.papers.reproduce import TOY_STARTS
 from vssl_nb.papers.tasks import Task, at_once
 from vssl_nb.runs.cotraining import cotraining_phases
@@ -92,6 +93,8 @@ def test_rows_figures_and_page(alone):
     assert [r["method"] for r in rows] == [
         "chance",
         "histogram",
+        "motion",
+        "histogram+motion",
         *["random"] * 3,
         *["infonce"] * 2,
         *["coclr"] * 3,
@@ -111,6 +114,31 @@ def test_rows_figures_and_page(alone):
     assert 'src="data:image/png' in page and 'src="http' not in page
     given = read_json(there / "one" / "infonce-toy-rgb-longer" / "card.json", "x")["given"]
     assert given["encoder"]["run"] == str(there / "one" / "infonce-toy-rgb")
+
+
+def test_the_table_in_words_is_plain():
+    "Short sentences with a verb, every number once and as the README writes it."
+    measured = [
+        ("chance", "chance", ""),
+        ("histogram", "colour histogram", "rgb"),
+        ("motion", "motion by hand", "rgb"),
+        ("histogram+motion", "colours and motion by hand", "rgb"),
+        *(("random", f"random tiny, {v}", v) for v in ("rgb", "residual", "flow")),
+        *(("infonce", f"infonce-toy-{v}", v) for v in ("rgb", "residual", "flow")),
+        *(("coclr", f"coclr-toy-{v}-cycle1", v) for v in ("rgb", "residual", "rgb+residual")),
+        ("ubernce", "ubernce-toy-rgb", "rgb"),
+        ("infonce", "infonce-toy-rgb-longer", "rgb"),
+    ]
+    rows = [
+        {"method": method, "name": name, "view": view, "r1": 0.05 * i + 0.101}
+        for i, (method, name, view) in enumerate(measured)
+    ]
+    text = story(rows)
+    assert sorted(re.findall(r"\d+\.\d %", text)) == sorted(f"{100 * r['r1']:.1f} %" for r in rows)
+    assert not re.search(r"\d%", text)
+    sentences = text.removesuffix(".").split(". ")
+    assert "R@1 is" in sentences[0] and all(len(s.split()) < 30 for s in sentences), sentences
+    assert all(re.search("is|reach(es)?", s) for s in sentences), sentences
 
 
 def test_two_at_a_time_and_interrupted_come_to_the_same_weights(alone):
@@ -175,7 +203,7 @@ def test_a_row_is_printed_once_when_it_is_known(alone):
         f"R@1 {100 * r['r1']:5.1f} %  {r['name']}" + f", {r['view']}" * bool(r["view"])
         for r in rows
     ]
-    lines = [line for line in printed.splitlines() if line.startswith("R@1 ")]
+    lines = [line for line in printed.splitlines() if re.match(r"R@1 +\d", line)]
     # chance and histogram at once
     assert sorted(lines) == sorted(expected) and lines[:2] == expected[:2]
 

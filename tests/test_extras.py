@@ -16,6 +16,6 @@ def test_a_package_that_is_there_is_imported():
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.delitem(sys.modules, "scipy.special", raising=False)
-    with pytest.raises(MissingPackage, match=r"package scipy.*pip install 'vssl_nb\[claims\]'"):
-        require("scipy.special", "claims")
+    with pytest.raises(MissingPackage, match=r"package scipy.*pip install 'vssl_nb\[notebooks\]'"):
+        require("scipy.special", "notebooks")
     assert issubclass(MissingPackage, ValueError)  # one sentence of the command line

@@ -140,11 +140,49 @@ def whole(source, tmp_path_factory):
     there = Path(shutil.copytree(source, tmp_path_factory.mktemp("whole") / "data"))
     done = subprocess.run([*FLOW, str(there), *QUICK], text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "names the flow of 8 videos" in done.stdout and "pair/s" in done.stderr, (
+    assert "names the flow of 8 videos" in done.stdout and "pairs/s" in done.stderr, (
         done.stdout,
         done.stderr,
     )
     return there
+
+
+@pytest.mark.parametrize(
+    "clips, method, quick_way",
+    [(12, "tvl1", True), (12, "tvl1-opencv", True), (12, "dis", False), (2, "tvl1", False)],
+)
+def test_slow_flow_names_the_quick_way(clips, method, quick_way, tmp_path, monkeypatch, capsys):
+    "Before it begins, where it takes more than a minute; with the rate that was measured."
+    rows = [
+        manifest.Row(f"{i}.mp4", source=str(i), frames=41, fps=25.0, width=320, height=240)
+        for i in range(clips)
+    ]
+    manifest.write(tmp_path, rows)
+    done = flow.ExtractionResult(tmp_path / "manifest.csv", True, clips, 0, 0.0)
+    monkeypatch.setattr(flow.ExtractionJob, "run", lambda job: done)
+    args = ["flow", str(tmp_path), "--method", method, "--device", "cpu", "--no-compile"]
+    assert cli.main(args) == 0
+    said = capsys.readouterr().err
+    assert ("--method dis" in said and "285 pairs" in said) == quick_way, said
+    assert said.count("\n") == quick_way
+    for name in flow.flow_paths(manifest.read(tmp_path)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert cli.main(args) == 0 and not capsys.readouterr().err, "nothing is left to do"
+
+
+def test_the_compiler_is_tried_without_words_of_pytorch(tmp_path):
+    "A toolkit of CUDA without a GPU made it warn, in the form of its log."
+    program = "from vssl_nb.data.tvl1 import can_compile; print(can_compile('cpu'))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        text=True,
+        capture_output=True,
+        env=os.environ | {"CUDA_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    if done.stdout.startswith("True"):  # else the sentence that tells so
+        assert done.stderr == ""
 
 
 def test_what_is_stored_is_the_flow(whole):

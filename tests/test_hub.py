@@ -18,15 +18,15 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from torchvision import models
 
-from vssl_nb.app import cli
+from vssl_nb.app import cli, label_free
+from vssl_nb.app.search import choose_index, index_key
 from vssl_nb.data import manifest, toy
-from vssl_nb.measure.features import as_manifest, digest, extract
+from vssl_nb.measure.features import as_manifest, digest, encoder_protocol, extract
 from vssl_nb.measure.protocols import Protocol, protocol
 from vssl_nb.measure.windows import clip_frames
 from vssl_nb.runs import hub
-from vssl_nb.app import label_free
 from vssl_nb.app.verdict import give_verdict
-from vssl_nb.runs.evaluation import measure_encoder, open_trained
+from vssl_nb.runs.evaluation import BASELINES, measure_encoder, open_trained
 from vssl_nb.training.checkpoints import CheckpointError
 from vssl_nb.training.machine import Machine
 
@@ -335,7 +335,7 @@ def test_every_command(place, tmp_path, monkeypatch, capsys):
     run("retrieve", "hf:vjepa2", "--data", "toy", "--set", "clips=1")
     rows = json.loads((place / "runs/hf-vjepa2/results.json").read_text())
     assert [r["name"] for r in rows if r["method"] == "encoder"] == ["hf:vjepa2"]
-    assert {r["method"] for r in rows} == {"chance", "histogram", "random", "encoder"}
+    assert {r["method"] for r in rows} == {*BASELINES, "encoder"}
     run("probe", "hf:dinov2", "--data", "toy", "--out", "probe")
     assert json.loads((place / "probe/results.json").read_text())[0]["task"] == "probe"
     # a classifier is kept for runs only
@@ -445,6 +445,24 @@ def test_what_takes_a_run(command, place, capsys):
         cli.main([command, f"timm:{place / 'timm-vit'}", *["x.mp4"] * (command == "predict")]) == 2
     )
     assert "is an encoder of another library, and no run; take it to" in capsys.readouterr().err
+
+
+@torch.no_grad()
+def test_a_model_of_pictures_looks_at_eight_frames_of_the_whole_video(place):
+    "Also where nothing is chosen: neither a protocol nor the clips of an index."
+    name = f"timm:{place / next(iter(TIMM))}"
+    t = open_trained(name, as_manifest(videos()))
+    assert not t.encoder.frames, "the first of TIMM is a model of pictures"
+    got = extract(t.encoder, t.manifest, "all", 1, t.view, t.protocol(), machine=QUIET, **t.views)
+    for video, x in zip(videos(), got.x):
+        spread = np.linspace(0, len(video) - 1, 8).round().astype(int)
+        frames = t.encoder.prepare(torch.as_tensor(video[spread])).movedim(0, 1)
+        assert_close(x, t.encoder(frames[None])[0], rtol=0, atol=1e-5)
+
+    folder, described, clips = choose_index(place / "toy", name)
+    assert (clips, described.about["length"], described.about["windows"]) == (1, 8, "sparse")
+    key = index_key(described, clips)
+    assert key["windows"] == "sparse" and encoder_protocol(key) == t.protocol()
 
 
 def test_images_of_one_frame_and_the_mean_of_frames(place):
@@ -675,7 +693,8 @@ def test_torchvision(tmp_path, monkeypatch):
         got = extract(
             t.encoder, t.manifest, "all", protocol=t.protocol(clips=1), machine=QUIET, **t.views
         )
-        x = weights.transforms()(video.permute(0, 3, 1, 2))
+        numbers = clip_frames(t.protocol(clips=1), len(video))[0]
+        x = weights.transforms()(video[numbers].permute(0, 3, 1, 2))
         want = net(x[None])[0] if name == "s3d" else net(x).mean(0)
         assert_close(got.x[0], want, rtol=0, atol=1e-5)
     with pytest.raises(CheckpointError, match="gives no tokens; take a model of transformers"):

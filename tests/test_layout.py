@@ -8,7 +8,8 @@ from house import LIBRARY, cells, modules, name_of, notebooks
 
 # modules and folders of vssl_nb: each imports only from those before it, and from its own
 ORDER = (
-    ("arguments", "device", "extras", "fields", "files", "names", "progress", "terminal"),
+    ("arguments", "device", "extras", "fields", "files", "names", "processors", "progress"),
+    ("terminal",),
     ("paths", "rng", "show"),
     ("outputs", "packages"),
     ("config", "contracts", "distributed"),
@@ -32,6 +33,7 @@ NAMED_AFTER_PAPERS = {
     "measure.protocols": "protocols",
     "runs.finetuning_presets": "presets",
     "app.commands.measurement": "a protocol",
+    "app.course": "rows of its table",
     "app.demo": "rows of its table",
     "runs.released": "files of released code",
     "runs.released_names": "files of released code",

@@ -16,6 +16,7 @@ from torch import nn
 from vssl_nb.app import cli
 from vssl_nb.data import toy
 from vssl_nb.data.manifest import Row, read, write
+from vssl_nb.data.sampling import even_clips
 from vssl_nb.data.video import encode
 from vssl_nb.measure.fixed_clips import FixedClips
 from vssl_nb.measure.health import UNCHANGED, Reordered
@@ -25,7 +26,9 @@ from vssl_nb.methods.recipes import find, override
 from vssl_nb.nets.backbones import create
 from vssl_nb.app import label_free, own
 from vssl_nb.app import verdict as verdicts
+from vssl_nb.runs.experiment import resolve
 from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.training.loop import TrainError
 from vssl_nb.training.machine import Machine, MachineError
 
 QUIET = Machine(device="cpu", workers=0, progress=False)
@@ -151,6 +154,14 @@ def test_a_folder_with_very_short_videos_is_trained_on(tmp_path):
     manifest = read(write(tmp_path / "films", rows))
     recipe = own.fit_recipe(override(find("own-videos"), size=32), manifest, QUIET, 0.01, {"size"})
     assert (recipe.backbone, recipe.sampling.length, recipe.sampling.stride) == ("small", 8, 1)
+    short = resolve(recipe, read(write(tmp_path / "films", rows[-2:])))
+    short.refuse_filling()  # the network takes no shorter clip
+    for fields, fits in (
+        ({"length": 9}, "length=8 fits"),
+        ({"stride": 2}, "length=8 with stride=1 fits"),
+    ):
+        with pytest.raises(TrainError, match=fits):
+            short.changed(**fields).refuse_filling()
 
 
 @pytest.mark.parametrize("gpu", [False, True])
@@ -504,6 +515,83 @@ def test_words(changed, words, learned):
         == ("has not collapsed" not in str(verdict))
     )
     assert verdict.still == (changed.get("still_videos") == 1)
+
+
+UNTRAINED = {"label_r1_colours": 0.2, "label_r1_motion": 0.3, "label_r1_colours_and_motion": 0.45}
+
+
+def test_labels_stand_beside_what_needs_no_training():
+    numbers = NUMBERS | LABELS | UNTRAINED | {"by_motion": 0.07}
+    above = str(verdicts.judge(numbers, "rgb"))
+    assert "guessing: 10 %, colours: 20 %, motion by hand: 30 %, both together: 45 %)" in above
+    assert "explain 10 % of its similarities, motion by hand 7 %." in above
+    assert "as many or more" not in above
+    below = str(verdicts.judge(numbers | {"label_r1": 0.3}, "rgb"))
+    assert "no training of your own is needed for that: both together finds as many" in below
+    published = str(verdicts.judge(numbers | {"label_r1_published": 0.6}, "rgb"))
+    assert "a published encoder: 60 %" in published and "a published encoder finds" in published
+    assert "verdict published:efficientnet-lite0@spread" in above
+    assert "verdict published:efficientnet-lite0@spread" not in published
+
+
+def test_motion_explains_similarities_of_motion_and_none_of_noise():
+    g = torch.Generator().manual_seed(0)
+    motion = torch.randn(40, 8, generator=g)
+    assert label_free.explained_by_motion(3 * motion, motion) == pytest.approx(1)
+    assert label_free.explained_by_motion(torch.randn(40, 8, generator=g), motion) < 0.05
+    assert label_free.explained_by_motion(torch.ones(40, 8), motion) == 0
+
+
+def test_colours_of_clips_are_shares_of_pixels():
+    clips = torch.zeros(2, 1, 2, 2, 2, 3, dtype=torch.uint8)
+    clips[0, :, :, 0] = torch.tensor([255, 0, 0], dtype=torch.uint8)  # half of it is red
+    colours = label_free.colours_of_clips(clips)
+    assert colours[0, 7 * 64] == colours[0, 0] == pytest.approx(0.5**0.5)
+    assert colours[1, 0] == 1 and torch.allclose(colours.norm(dim=1), torch.ones(2))
+
+
+def test_a_verdict_measures_what_needs_no_training(trained):
+    "On videos with two labels: what is kept is what the same features give alone."
+    place, rows = trained
+    data = write(place / "two labels.csv", labelled(rows, 20))
+    numbers = verdicts.give_verdict(place / "run", data, QUIET).numbers
+    names = ("colours", "motion", "colours_and_motion")
+    assert all(0 <= numbers[f"label_r1_{name}"] <= 1 for name in names)
+    assert 0 <= numbers["by_motion"] <= 1 and "label_r1_published" not in numbers
+
+
+class Brightness:
+    "An encoder of pictures: how bright each eighth of the picture is, its spread over the frames."
+
+    def prepare(self, frames):  # (F, H, W, 3) uint8
+        return frames.permute(0, 3, 1, 2).float() / 255
+
+    def __call__(self, x):  # (1, 3, F, H, W)
+        return F.adaptive_avg_pool2d(x.mean(1), (2, 4)).flatten(2).std(1)
+
+
+def test_the_verdict_of_own_videos_compares_with_a_published_encoder(trained, monkeypatch):
+    place, rows = trained
+    asked = []
+    monkeypatch.setattr(verdicts, "load_hub", lambda name: asked.append(name) or Brightness())
+    data = write(place / "published.csv", labelled(rows, 20))
+    verdict = verdicts.give_verdict(place / "run", data, QUIET, published=True)
+    assert asked == ["published:efficientnet-lite0@spread"]  # the toy moves
+    assert 0 <= verdict.numbers["label_r1_published"] <= 1
+    assert "a published encoder: " in str(verdict)
+
+    # without labels nothing is compared, and without time neither
+    unlabelled = write(place / "none.csv", rows)
+    numbers = verdicts.give_verdict(place / "run", unlabelled, QUIET, published=True).numbers
+    assert "label_r1_published" not in numbers and len(asked) == 1
+    opened = verdicts.open_trained(place / "run", data)
+    assert label_free.encode_pictures(opened, Brightness(), range(20), 0.0) is None
+    encoded = label_free.encode_pictures(opened, Brightness(), range(20), 60.0)
+    frames = opened.manifest.decode(3, even_clips(rows[3].frames, clips=8, length=1)[:, 0].tolist())
+    grey = frames.double().mean(-1).numpy() / 255
+    height, width = grey.shape[1:]
+    cells = grey.reshape(8, 2, height // 2, 4, width // 4).mean((2, 4)).reshape(8, 8)
+    assert encoded[3].numpy() == pytest.approx(cells.std(0, ddof=1), abs=1e-5)
 
 
 def test_copies_are_no_collapse(trained):

@@ -8,7 +8,7 @@ from house import NBS, notebooks
 import warm
 
 # the first to begin
-LONG = ("cotraining", "pretraining", "finetuning", "20_looking", "05_infonce")
+LONG = ("cotraining", "pretraining", "finetuning", "19_measuring", "04_infonce")
 PAGES = sorted(notebooks(), key=lambda p: p.stem not in LONG)
 
 

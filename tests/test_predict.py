@@ -227,7 +227,8 @@ def test_report_shows_the_place(place):
         assert f"vssl-nb predict runs/{run}/classifier.safetensors VIDEO" in said
     ok("retrieve", "runs/rgb", "--workers", "0", cwd=place)
     lacking = (
-        "Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb retrieve "
+        "Not in this table: chance, a colour histogram, motion by hand and an untrained encoder. "
+        "vssl-nb retrieve "
     )
     assert lacking not in ok("report", "runs", cwd=place)  # they were measured beside it
     file = place / "runs" / "rgb" / "results.json"

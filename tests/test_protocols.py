@@ -24,7 +24,12 @@ from vssl_nb.training.machine import Machine
 from vssl_nb.data.manifest import Manifest, Row
 from vssl_nb.data.views import frame_residual
 from vssl_nb.measure.protocols import PROTOCOLS, Protocol, counted, protocol
-from vssl_nb.measure.windows import clip_frames, colour_change, crop_boxes
+from vssl_nb.measure.windows import (
+    clip_frames,
+    colour_change,
+    crop_boxes,
+    refuse_repeated_clips,
+)
 from vssl_nb.measure.retrieval import centre_and_normalise
 from vssl_nb.data.video import crop_resize, decode, encode
 
@@ -323,6 +328,41 @@ def test_squares_are_those_of_the_released_code(height, width):
     side = min(height, width)
     drawn = augment.centre(1, 4, height, width, size=128)["box"].tolist()
     assert drawn == [[int(round((height - side) / 2)), int(round((width - side) / 2)), side, side]]
+
+
+def test_clips_that_could_only_repeat_are_refused():
+    "More than the longest video has, and more than usual: short videos among others may repeat."
+    rows = [Row(f"{n}.mp4", frames=n) for n in (9, 40, 9)] + [Row("x.mp4", frames=99, status="x")]
+    for p, usual, flow, most in (
+        (protocol(clips=26, length=16), 10, False, 25),
+        (protocol(clips=20, length=16, stride=2), 10, False, 10),
+        (protocol(clips=12, length=39, windows="linspace"), 10, False, 10),
+        (protocol(clips=25, length=16, pictures="flow"), 10, True, 24),
+        (protocol(clips=2, length=99), 1, False, 1),
+        (protocol(clips=41, length=8, windows="sparse"), 10, False, 40),
+    ):
+        with pytest.raises(ValueError, match=f"clips={p.clips} .*40.mp4.*clips={most} fits"):
+            refuse_repeated_clips(p, rows, usual, flow)
+        refuse_repeated_clips(replace(p, clips=most), rows, usual, flow)
+        for windows in ("sliding", "middle"):
+            refuse_repeated_clips(replace(p, windows=windows), rows, usual, flow)
+        refuse_repeated_clips(p, rows[3:], usual, flow)  # what cannot be read is told elsewhere
+
+    def lengthening():
+        yield from (Row("a.mp4", frames=9), Row("b.mp4", frames=90))
+        raise AssertionError("one video with so many is enough")
+
+    refuse_repeated_clips(protocol(clips=75, length=16), lengthening())
+
+
+def test_sparse_clips_share_the_frames_of_a_video():
+    "Temporal Segment Networks: each clip has its part, and its frames are spread over it."
+    one, three = (protocol(clips=n, length=4, windows="sparse") for n in (1, 3))
+    assert clip_frames(one, 100).tolist() == [[0, 33, 66, 99]]
+    assert clip_frames(three, 12).tolist() == np.arange(12).reshape(3, 4).tolist()
+    assert clip_frames(one, 2).tolist() == [[0, 0, 1, 1]]
+    assert "4 per clip, spread evenly" in str(one) and "as long as the video" in str(one)
+    assert "3 per video, each an equal share of the video" in str(three)
 
 
 def test_windows_and_colours_are_drawn_from_seed_row_and_clip():

@@ -1,10 +1,10 @@
-"""The README's section "For your own videos": both blocks, command by command, one after the other.
+"""The README's section "For your own videos": its blocks, command by command, one after the other.
 
 The commands are read from README.md, so that what is tested is what is promised. What is changed is
-what they cost: `QUICK` and `SMALL`. The videos lie in one folder, and somebody fills in the labels
-between the blocks, or in a folder for each class; of 17 videos the first training is interrupted
-once. The clips are tiny; of 17 videos in folders of classes they are real ones, where there are
-some.
+what they cost: `QUICK` and `SMALL`. The first block trains nothing. For the other two the videos
+lie in one folder, and somebody fills in the labels between the blocks, or in a folder for each
+class; of 17 videos the first training is interrupted once. The clips are tiny; of 17 videos in
+folders of classes they are real ones, where there are some.
 """
 
 import contextlib
@@ -44,14 +44,15 @@ def blocks() -> list[list[str]]:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     part = re.search(r"^## For your own videos\n(.*?)^#{2,3} ", text, re.M | re.S)
     assert part, 'README.md has no section "For your own videos"'
-    found = [
+    listed = [
         [re.sub(r"\s+#.*", "", line).strip() for line in block.splitlines() if line.strip()]
         for block in re.findall(r"^```sh\n(.*?)^```", part[1], re.M | re.S)
     ]
-    assert len(found) == 2 and all(
-        line.startswith("vssl-nb ") for block in found for line in block
-    ), found
-    return found
+    assert len(listed) == 3
+    environment, install = (listed[0].pop(0) for _ in range(2))
+    assert environment.endswith("activate") and install.startswith("pip install '.[published")
+    assert all(line.startswith("vssl-nb ") for block in listed for line in block), listed
+    return listed
 
 
 def quick(line: str) -> list[str]:
@@ -144,6 +145,23 @@ def made_by(args: list[str]) -> list[Path]:
     return [out] if out else []
 
 
+def test_without_training(tiny_clips, tmp_path, monkeypatch):
+    "Map, wall and spans of a folder as it is, by the encoder that others trained."
+    monkeypatch.chdir(tmp_path)
+    for _, p in tiny_clips[:6]:
+        Path("my_videos").mkdir(exist_ok=True)
+        shutil.copy(p, "my_videos")
+    holiday(Path("holiday.mp4"), [p for _, p in tiny_clips[:3]], 4.5)
+    explore, *searches, extract = blocks()[0]
+    run(quick(explore))
+    printed = [run(quick(line))[0] for line in searches]
+    run(quick(extract))
+    for page in ("explore.html", "wall.html", "spans.html"):
+        assert Path(page).stat().st_size > 10_000, page
+    assert len(re.findall(r"\.mp4@[\d.]+-[\d.]+", printed[-1])) >= 6, printed
+    assert len(Path("features.csv").read_text().splitlines()) in (6, 7)  # a head or none
+
+
 @pytest.mark.parametrize("number", [17, 65, 80])
 @pytest.mark.parametrize("labelled", [False, True], ids=["flat", "labelled"])
 def test_both_blocks_one_after_the_other(labelled, number, tiny_clips, tmp_path, monkeypatch):
@@ -154,7 +172,7 @@ def test_both_blocks_one_after_the_other(labelled, number, tiny_clips, tmp_path,
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(p, to)
     holiday(Path("holiday.mp4"), [p for _, p in clips[:3]], 4.5)
-    first, second = blocks()
+    _, first, second = blocks()
     for line in [*first, *second]:
         if line == second[0] and not labelled:  # somebody fills the column by hand
             rows, label = manifest.read("my_videos").rows, {p.name: label for label, p in clips}
@@ -177,6 +195,8 @@ def test_both_blocks_one_after_the_other(labelled, number, tiny_clips, tmp_path,
     assert {r["method"] for r in rows if r["task"] == "retrieval"} >= {
         "chance",
         "histogram",
+        "motion",
+        "histogram+motion",
         "random",
     }
     page = Path("runs/report.html").read_text()
@@ -186,10 +206,12 @@ def test_both_blocks_one_after_the_other(labelled, number, tiny_clips, tmp_path,
 
 def test_what_is_read_from_the_readme():
     "The commands that this section is about are there, and only what they cost is changed in them."
-    first, second = blocks()
-    names = [line.split()[1] for line in first + second]
-    assert {*"manifest pretrain search report retrieve probe finetune predict".split()} <= {*names}
-    for line in first + second:
+    lines = [line for block in blocks() for line in block]
+    names = {line.split()[1] for line in lines}
+    assert {
+        *"explore manifest pretrain search report retrieve probe finetune predict".split()
+    } <= names
+    for line in lines:
         if line.split()[1] not in SMALL:
             assert quick(line) == shlex.split(line)[1:]
     assert quick("vssl-nb pretrain x --minutes 20")[:4] == "pretrain x --minutes 0.1".split()

@@ -620,6 +620,15 @@ CASES = [
         [[*SEARCH, "flat", "--encoder", "frames", "--index", "j"]],
     ),
     (
+        "is an index of {before} clips a video, and {now} were asked for",
+        index("flat", "--encoder", "mine", "--index", "i", "--clips", "2"),
+        [*SEARCH, "flat", "--index", "i", "--clips", "3"],
+        [
+            [*SEARCH, "flat", "--index", "i"],
+            [*SEARCH, "flat", "--encoder", "mine", "--index", "j", "--clips", "3"],
+        ],
+    ),
+    (
         "is an index of other videos: none of its",
         index("flat", "--encoder", "mine", "--index", "i"),
         [*SEARCH, "films", "--encoder", "mine", "--index", "i"],
@@ -706,9 +715,16 @@ GPU, AFTER, PYTHON = (
     "Python alone gets there",
 )
 ELSEWHERE = {
+    "so it is --workers {processors}; the results are the same": "test_careless.py",
+    "takes some twenty times as long as float32; leave --dtype out": "test_careless.py",
+    "--method dis is rougher and takes some": "test_flow_extraction.py",
     "or raise the limit (ulimit -v)": "test_careless.py",
     "and {manifest} has not; choose another --manifest": "test_careless.py",
     "--conflict measures a run folder or hf:NAME; name one": "test_conflict.py",
+    "Not in this table: {lacking}. vssl-nb retrieve": "test_report.py",
+    "Compare it with an encoder that others trained": AFTER,
+    "or an encoder that others trained, such as": "test_published_weights.py",
+    "vssl-nb search VIDEO --data {data} --encoder {name}": "test_recommendation.py",
     "First steps: vssl-nb toy videos;": "test_readme_path.py",
     "Measure it: vssl-nb retrieve {run} --data {data}": "test_hub.py",
     "say on what: --data toy": "test_reproduce.py",
@@ -733,7 +749,6 @@ ELSEWHERE = {
     "fewer than two of {len(self.rows)} videos can be read": "test_careless.py",
     "begin with --init-from infonce-toy": "the line about a recipe",
     "fitted to its videos": "the line about a recipe",
-    "measures them; report the folder that holds both": "test_report.py",
     "with --activation-checkpointing; largest batch": "a line of a forecast",
     "--init {word}: there is no file": "test_bridge.py",
     "--init {word}: does not say its view": "test_bridge.py",
@@ -746,6 +761,7 @@ ELSEWHERE = {
     "Train again with the method and the numbers": AFTER,
     "Go on with --resume, with more": AFTER,
     "Give it more time (--minutes 60)": AFTER,
+    "Or take an encoder that others trained": "test_readme_path.py",
     "More --minutes,": AFTER,
     "If you search for what happens": AFTER,
     "Look at it: vssl-nb search {video}": "test_own_path.py",
@@ -763,6 +779,14 @@ ELSEWHERE = {
     "leave --activation-checkpointing out": "test_machine.py",
     "or begin a training with it (finetune, pretrain --init)": "test_vit_weights.py",
     "give --warmup below that, or more --epochs": "test_experiment.py",
+    "--c:{wide": "a style of the page of explore",
+    "that vssl-nb extract --out wrote, or one like it": "test_feature_files.py",
+    "name a file of vssl-nb extract --out": "test_explore.py",
+    "is a file; name the folder that holds the videos (features": "test_explore.py",
+    "--spans has windows of its own; leave out --": "test_spans.py",
+    "there are no windows yet; leave out --no-update": "test_spans.py",
+    "is a classifier that draws samples": "no program can; written by a run of ProViCo",
+    "--n:{columns": "a style of the page of explore",
     "use --backbone {": "test_experiment.py",
 }
 

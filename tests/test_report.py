@@ -639,10 +639,24 @@ def test_no_name_is_cut(tmp_path):
         assert box.width > 500 and box.height > 80, "nothing is left for the picture"
 
 
-def test_a_table_fits_a_page(tmp_path):
-    "Words may break anywhere, and nothing forbids it: a table is as wide as its page at most."
+def styles(text, element):
+    "What the page says of the cells of that kind, as one text."
+    css = re.search("<style>(.*?)</style>", text, re.DOTALL)[1]
+    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", css)
+    return " ".join(rule for names, rule in rules if element in re.split(r"\s*,\s*", names.strip()))
+
+
+def test_a_table_breaks_names_and_settings_but_no_words_and_numbers(tmp_path):
+    """'retriev al' and '48. 8' stood in a table of many columns. Where it is wider than its page it
+    is scrolled, and not the page.
+    """
     text = page(run_folder(tmp_path / "run", [{"name": "x" * 300, "r1": 0.5}])).read_text()
-    assert "overflow-wrap: anywhere" in text and "nowrap" not in text
+    for element in ("td:first-child", "td code"):
+        assert "overflow-wrap: anywhere" in styles(text, element), element
+    for element in ("th", "td", ".n", "table", "body", ".wide > table"):
+        assert not re.search("overflow-wrap|word-break", styles(text, element)), element
+    assert "overflow-x: auto" in styles(text, ".wide") and "nowrap" not in text
+    assert '<div class="wide"><table' in text
 
 
 def test_old_calls_still_work():
@@ -721,6 +735,24 @@ def test_few_test_videos_chance_and_leaks_are_named():
         [*beside(13, chance=0.33), *ours, *beside(13, chance=0.33), ours[0] | {"name": "other"}]
     )
     assert [line["name"] for line in lines] == ["chance", "mine", "other"]
+
+
+def test_a_table_of_before_names_motion_by_hand():
+    "Rows that were kept without it are named with the command; where it stands, nothing is."
+    row = {"task": "retrieval", "split": 1, "manifest_sha256": "a" * 64, "manifest": "m.csv"}
+    mine = row | {"name": "mine", "recipe": "infonce-toy-rgb", "method": "infonce", "r1": 0.5}
+    before = [row | {"name": k, "method": k, "r1": 0.1} for k in ("chance", "histogram", "random")]
+    motion = row | {"name": "motion by hand", "method": "motion", "r1": 0.3}
+
+    def sentence(rows):
+        text = sheet(summary(rows), "text")
+        return next((s for s in text.splitlines() if "Not in this table" in s), "")
+
+    assert sentence([*before, mine]).startswith(
+        "Not in this table: motion by hand. vssl-nb retrieve infonce-toy-rgb --data m.csv"
+    )
+    assert sentence([*before, motion, mine]) == ""
+    assert "motion by hand and an untrained encoder" in sentence([mine])
 
 
 def test_runs_of_which_one_lacks_a_number_without_a_heading():

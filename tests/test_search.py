@@ -222,7 +222,7 @@ def test_what_was_encoded_before_an_interruption_is_not_encoded_again(own, monke
     assert numbers == (59, 0) and len(again) == 59
     assert [*made.videos] == [*index.videos] and np.allclose(made.x, index.x, atol=1e-6)
     assert np.allclose(made.mean, index.mean) and update()[1] == (0, 0)
-    with pytest.raises(search.SearchError, match=r"another clips \(2, not 3\)"):
+    with pytest.raises(search.SearchError, match="2 clips a video, and 3 were asked for"):
         update(3)
     (own / "other").mkdir()
     shutil.copy(index.root / names(own)[0], own / "other" / "z.mp4")
@@ -387,7 +387,9 @@ def test_the_wall(own):
         assert video.probe(own / "x.mp4").codec == "h264"
     links = re.findall(r'<a href="([^"]+)"', page)
     assert len(links) == 12 and links[0].startswith("../my%20videos/")
-    assert all((own / "pages" / unquote(s)).is_file() for s in links)
+    files = [link.partition("#t=")[0] for link in links]  # a name's own # is %23
+    assert all((own / "pages" / unquote(s)).is_file() for s in files)
+    assert [link.partition("#t=")[2] for link in links].count("0.1,0.5") == 1
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
@@ -452,9 +454,10 @@ def test_mistakes(own, tmp_path):
     assert "there is no such folder" in ask(q, "--data", "nowhere")
     (own / "empty").mkdir()
     assert "train one with" in ask(q, "--data", "empty")
-    assert "has no video" in ask(q, "--data", "empty", "--encoder", "e.safetensors")
+    here = f"my videos/{q}"
+    assert "has no video" in ask(here, "--data", "empty", "--encoder", "e.safetensors")
     assert "leave out --no-update" in ask(
-        q, "--data", "empty", "--encoder", "e.safetensors", "--no-update"
+        here, "--data", "empty", "--encoder", "e.safetensors", "--no-update"
     )
     assert "must end in .csv" in ask(q, "--data", "my videos", "--out", "x.txt")
     assert "--k 0" in ask(q, "--data", "my videos", "--k", "0")
@@ -463,7 +466,7 @@ def test_mistakes(own, tmp_path):
     assert "of the view flow" in ask(q, "--data", "my videos", "--encoder", "flow.safetensors")
     checkpoints.export_encoder(own / "rgb.safetensors", network, ABOUT | {"view": "rgb"})
     [kept] = (own / "my videos" / ".vssl-search").glob("*")
-    assert "an index with another encoder" in ask(
+    assert "an index of another encoder" in ask(
         q, "--data", "my videos", "--encoder", "rgb.safetensors", "--index", kept
     )
     (own / "e.safetensors").unlink()
@@ -512,12 +515,15 @@ def run(tmp_path_factory):
 
 def test_a_run_folder_is_an_encoder(run):
     done = vssl("search", "toy", "--data", "toy", "--encoder", "run", cwd=run, code=2)
-    assert "toy: is a folder; name a video" in done.stderr  # after the index was made
+    assert "toy: is a folder; name a video" in done.stderr
+    assert not (run / "toy" / ".vssl-search").exists(), "encoded before the query was looked at"
     [q, *_] = sorted(manifest.find_videos(run / "toy"))
-    assert len(vssl("search", q, "--data", "toy", "--k", 4, cwd=run).stdout.splitlines()) == 5
+    known = ("search", q, "--data", "toy", "--k", 4)
+    assert len(vssl(*known, "--encoder", "run", cwd=run).stdout.splitlines()) == 5
+    assert vssl(*known, cwd=run).stdout, "the index names its encoder"
 
 
-@pytest.mark.parametrize("kind", ["npz", "csv"])
+@pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
 def test_extract_with_names(run, kind):
     vssl("extract", "run", "--out", f"f.{kind}", "--device", "cpu", "--workers", 0, cwd=run)
     m = manifest.read(run / "toy")

@@ -22,10 +22,10 @@ from make_site import make, markdown, page, sidebar  # noqa: E402
 
 PAGES = [
     "index",
-    "lessons/05_infonce",
-    "lessons/04_losses",
-    "lessons/07_memory",
-    "lessons/15_moquad",
+    "lessons/08_motion",
+    "lessons/03_losses",
+    "lessons/05_memory",
+    "lessons/13_moquad",
     "dossiers/released",
 ]
 
@@ -89,28 +89,27 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_elsewhere(site, pages
 
 
 def test_a_page_is_its_notebook_as_stored(site, pages):
-    html = pages[site / "lessons" / "15_moquad.html"].html
+    html = pages[site / "lessons" / "13_moquad.html"].html
     assert "#|" not in html and 'class="math' in html
-    code = [c for c in cells(NBS / "lessons" / "05_infonce.ipynb") if c["cell_type"] == "code"]
+    code = [c for c in cells(NBS / "lessons" / "08_motion.ipynb") if c["cell_type"] == "code"]
     stored = [
         o["data"]["image/png"]
         for c in code
         for o in c["outputs"]
         if "image/png" in o.get("data", {})
     ]
-    loaded = pages[site / "lessons" / "05_infonce.html"].loads
+    loaded = pages[site / "lessons" / "08_motion.html"].loads
     shown = [(site / "lessons" / unquote(src)).read_bytes() for src in loaded if "_images" in src]
     assert {b64decode(s) for s in stored} <= set(shown) and sum(map(moves, shown)) >= 2
     hidden = next(
-        c for c in cells(NBS / "lessons/04_losses.ipynb") if c["source"].startswith("#| hide")
+        c for c in cells(NBS / "lessons/03_losses.ipynb") if c["source"].startswith("#| hide")
     )
-    made = json.loads(page(NBS / "lessons/04_losses.ipynb", True, set()))["cells"]
+    made = json.loads(page(NBS / "lessons/03_losses.ipynb", True, set()))["cells"]
     assert hidden["source"].split("\n", 1)[1] not in [c["source"] for c in made]
     # `#| echo: false`: tables, no code
     silent = json.loads(page(NBS / "map.ipynb", True, set()))["cells"]
-    assert [len(c["outputs"]) for c in silent if c["metadata"].get("tags") == ["remove-input"]] == [
-        5
-    ]
+    tables = [c for c in silent if c["metadata"].get("tags") == ["remove-input"]]
+    assert [len(c["outputs"]) for c in tables] == [1, 5]  # the way, and the routes
     assert (
         "made_by" not in pages[site / "map.html"].html and "Train" in pages[site / "map.html"].html
     )
@@ -134,7 +133,7 @@ def test_plumbing_is_folded(tmp_path):
 
 
 def test_checks_and_answers_are_folded(site, pages):
-    html = pages[site / "lessons" / "15_moquad.html"].html
+    html = pages[site / "lessons" / "13_moquad.html"].html
     folds = re.findall(r'<details class="fold"><summary>\s*<h\d>(\w+)', html)
     assert folds == ["Answers", "Checks"] and html.count("<details") == html.count("</details>")
     assert not any(p.open_folds for p in pages.values())
@@ -157,9 +156,8 @@ def test_sidebar_is_that_of_the_notebooks(site, pages):
     html = pages[site / "index.html"].html
     captions = re.findall(r'<p class="caption"[^>]*><span class="caption-text">([^<]+)', html)
     assert captions == ["Find your way", *list(sections())[1:], "Reference"]
-    places = [
-        html.index(x) for x in (">01 Toy<", ">21 The claims ledger<", "how_to/first_minutes.html")
-    ]
+    first, last = ">01 What does an encoder see?<", ">21 The claims ledger<"
+    places = [html.index(x) for x in (first, last, "how_to/your_own_videos.html")]
     assert places == sorted(places)
 
 
@@ -167,7 +165,7 @@ def test_api_says_what_the_comments_say(site, pages):
     html = pages[site / "api" / "ssl.losses.html"].html
     assert "similarity of each query with each candidate" in html
     assert 'id="vssl_nb.ssl.losses.mil_nce"' in html
-    assert "../lessons/04_losses.html#def-ssl-losses-mil-nce" in html
+    assert "../lessons/03_losses.html#def-ssl-losses-mil-nce" in html
     assert "_modules/vssl_nb/ssl/losses.html#mil_nce" in html
     source = pages[site / "_modules" / "vssl_nb" / "ssl" / "losses.html"].html
     assert re.search(r'id="mil_nce".*?<span class="k">def</span>', source, re.S)
@@ -184,18 +182,18 @@ def test_search_has_the_words(site):
         return {found["docnames"][i] for i in ([places] if isinstance(places, int) else places)}
 
     # words end as their stems do
-    assert {"lessons/04_losses", "lessons/15_moquad"} <= pages_with("mil_nc", "terms")
-    assert "lessons/07_memory" in pages_with("queue", "titleterms")
+    assert {"lessons/03_losses", "lessons/13_moquad"} <= pages_with("mil_nc", "terms")
+    assert "lessons/05_memory" in pages_with("queue", "titleterms")
     assert "dossiers/released" in pages_with("queue", "terms")
 
 
 def test_links_to_files_become_pages_of_files():
     files: set[Path] = set()
-    links = "[a](../settings.ini) [b](.) [c](lessons/04_losses.ipynb#x) [d](#y)"
+    links = "[a](../settings.ini) [b](.) [c](lessons/03_losses.ipynb#x) [d](#y)"
     text = markdown(NBS / "index.ipynb", links, files)
     assert (
         text
-        == "[a](/files/settings.ini.md) [b](/index.ipynb) [c](/lessons/04_losses.ipynb#x) [d](#y)"
+        == "[a](/files/settings.ini.md) [b](/index.ipynb) [c](/lessons/03_losses.ipynb#x) [d](#y)"
     )
     assert files == {ROOT / "settings.ini"}
     assert markdown(NBS / "index.ipynb", '<a id="b1"></a><a id="cell-id=b1"></a>', files) == "(b1)="
@@ -277,16 +275,16 @@ def test_in_a_browser(browser, address):
     place = "api/ssl.losses.html#vssl_nb.ssl.losses.mil_nce"
     assert any(place in a.get_attribute("href") for a in found.all())
     tab.goto(f"{address}/search.html?q=queue")
-    tab.locator('ul.search li a[href*="07_memory.html"]').first.click()
-    tab.wait_for_url("**/07_memory.html*")
+    tab.locator('ul.search li a[href*="05_memory.html"]').first.click()
+    tab.wait_for_url("**/05_memory.html*")
     # formulas
-    tab.goto(f"{address}/lessons/15_moquad.html")
+    tab.goto(f"{address}/lessons/13_moquad.html")
     tab.locator("mjx-container svg").first.wait_for()
     tab.wait_for_function("""document.querySelectorAll('mjx-container').length
         >= document.querySelectorAll('.math').length""")
     assert not tab.locator("mjx-merror, [data-mjx-error]").count()
     # a slider, without a kernel
-    tab.goto(f"{address}/lessons/05_infonce.html")
+    tab.goto(f"{address}/lessons/03_losses.html")
     shown = tab.locator('img[alt="what the sliders show"]').first
     first = shown.get_attribute("src")
     tab.locator("input[type=range]").first.press("Home")
@@ -297,7 +295,7 @@ def test_in_a_browser(browser, address):
     tab.locator("section#checks > details.fold > summary .fold-note").click()
     assert checks.get_attribute("open") is not None
     tab.goto(f"{address}/index.html")
-    tab.goto(f"{address}/lessons/15_moquad.html#answers")
+    tab.goto(f"{address}/lessons/13_moquad.html#answers")
     tab.wait_for_function('document.querySelector("#answers > details.fold").open')
     assert not tab.evaluate('document.querySelector("#checks > details.fold").open')
     # a phone: nothing is wider than the screen

@@ -1,4 +1,21 @@
-"""`results/sources.csv`: every number that a source fixes, beside the source's own."""
+"""`results/sources.csv`: every number that a source fixes, beside the source's own.
+
+The table is written by hand. It has a row for every field that has an effect in a recipe, preset or
+protocol that names a source; these tests fail for a changed recipe, a field without a row, and a
+difference without a reason.
+
+    recipes      names, or patterns of names, of recipes, presets and protocols that name a source
+                 (those of toy videos and `clean…` are ours)
+    field, ours  the field, and its value here; `testing.…` is a field of the protocol of a
+                 fine-tuning
+    source       the value of the source, in our words; `not stated`: the source leaves it open
+    place        section or table of the paper, or file and line (or option, or function) of the
+                 released code; C, P, I, R, S are the repositories of the dossier of released code
+                 (nbs/dossiers/released.ipynb), CVRL code is `official/projects/video_ssl` of
+                 tensorflow/models. CPR (section 4.1) takes from CoCLR and IIC what it does not
+                 state itself
+    reason       why ours differs, or how a value was chosen that the source does not state
+"""
 
 import csv, re
 from collections.abc import Callable

@@ -15,7 +15,8 @@ import torch
 import warm
 from vssl_nb.data import toy
 from vssl_nb.methods import recipes
-from vssl_nb.runs.pretraining import pretrain
+from vssl_nb.runs import pretraining
+from vssl_nb.runs.pretraining import pretrain, stored_recipe
 from vssl_nb.training.checkpoints import load
 
 SMALL = [
@@ -200,6 +201,24 @@ def whole(place):
     done = run("--out", "whole run", cwd=place)
     assert done.returncode == 0, done.stderr
     return place / "whole run"
+
+
+def test_a_kill_between_card_and_recipe(monkeypatch, tmp_path):
+    recipe = recipes.override(recipes.find("infonce-toy-rgb"), epochs=1, length=4, size=16)
+    write_json, out = pretraining.write_json, tmp_path / "run"
+
+    def killed(file, data):
+        write_json(file, data)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretraining, "write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(recipe, data := toy.make(tmp_path / "videos", "tiny", 0, workers=1).parent, out)
+    assert not (out / "last.pt").exists()
+
+    monkeypatch.setattr(pretraining, "write_json", write_json)
+    pretrain(recipe, data, out)
+    assert (out / "last.pt").exists() and stored_recipe(out) == recipe
 
 
 def test_a_disk_that_is_full(place, whole, disk):

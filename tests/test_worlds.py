@@ -399,7 +399,13 @@ def test_effects_at_doses_are_drawn(tmp_path, monkeypatch, capsys):
         (tmp_path / f"{name}.json").write_text(json.dumps({"seeds": [{"rows": r} for r in rows]}))
 
     def draw():  # as from the command line
-        paths = ["--results", str(tmp_path), "--out", str(tmp_path / "p.png")]
+        files = [
+            "--experiment",
+            str(tmp_path / "experiment.json"),
+            "--out",
+            str(tmp_path / "p.png"),
+        ]
+        paths = ["--results", str(tmp_path), *files]
         monkeypatch.setattr("sys.argv", ["dose.py", *paths])
         dose.main()
 
@@ -415,14 +421,30 @@ def test_effects_at_doses_are_drawn(tmp_path, monkeypatch, capsys):
     # t(2) = 4.303
     assert "0: +10.00 ± 24.84, 3 seeds" in out and "90: +60.00 ± 0.00, 3 seeds" in out
     assert "CPR: gain of three stages over CoCLR: no results yet" in out
+    assert "IIC: gain by broken clips as negatives: no results yet" in out
     assert (tmp_path / "p.png").stat().st_size > 3000
+
+    where = dict(world="plain", view="rgb", budget=1)
+    pairs = {"cmc": 0.2, "iic": 0.5, "cmc, released": 0.3, "iic, released": 0.2}
+    records = [
+        where | dict(row=row, seed=seed, r1=r1 + 0.01 * seed)
+        for seed in (3, 1, 2)
+        for row, r1 in pairs.items()
+    ]
+    elsewhere = (dict(world="both"), dict(view="residual"), dict(budget=2))
+    records += [where | dict(row="iic", seed=1, r1=0.9) | other for other in elsewhere]
+    (tmp_path / "experiment.json").write_text(json.dumps({"records": records}))
+    draw()
+    out = capsys.readouterr().out
+    assert "as released: -10.00 ± 0.00, 3 seeds" in out
+    assert "length 1, gradient: +30.00 ± 0.00, 3 seeds" in out
 
 
 def test_results_that_a_dose_lacks_are_made(tmp_path, monkeypatch, capsys):
     "By their scripts; what is there stays, and what failed is made by the same command."
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     dose = importlib.import_module("dose")
-    (tmp_path / "iic.py").write_text(
+    (tmp_path / "made.py").write_text(
         "import sys\n"
         "from pathlib import Path\n"
         "if 'fail' in sys.argv:\n"
@@ -431,7 +453,7 @@ def test_results_that_a_dose_lacks_are_made(tmp_path, monkeypatch, capsys):
     )
     monkeypatch.setattr(dose, "HERE", tmp_path)
     monkeypatch.setattr(
-        dose, "SCRIPTS", {"a": ["iic.py", "new"], "b": ["iic.py", "fail"], "c": ["iic.py"]}
+        dose, "SCRIPTS", {"a": ["made.py", "new"], "b": ["made.py", "fail"], "c": ["made.py"]}
     )
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "c.json").write_text("kept")
@@ -439,7 +461,25 @@ def test_results_that_a_dose_lacks_are_made(tmp_path, monkeypatch, capsys):
         dose.train(tmp_path / "r")
     assert str(tmp_path / "r") in capsys.readouterr().err
     texts = {p.name: p.read_text() for p in (tmp_path / "r").iterdir()}
-    assert texts == {"a.json": "new --out", "c.json": "kept"}
-    dose.SCRIPTS["b"] = ["iic.py"]
+    runs = f"--runs {tmp_path / 'r' / 'runs' / 'made'}"
+    assert texts == {"a.json": f"new {runs} --out", "c.json": "kept"}
+    dose.SCRIPTS["b"] = ["made.py"]
     dose.train(tmp_path / "r")
-    assert (tmp_path / "r" / "b.json").read_text() == "--out"
+    assert (tmp_path / "r" / "b.json").read_text() == f"{runs} --out"
+
+
+def test_untrained_encoders_are_measured_once_and_their_videos_removed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    untrained, out = importlib.import_module("untrained"), tmp_path / "untrained.json"
+    words = f"untrained.py --seeds 1 --size tiny --worlds directions --runs {tmp_path / 'r'}"
+    monkeypatch.setattr("sys.argv", [*words.split(), "--out", str(out)])
+    untrained.main()
+    first = json.loads(out.read_text())
+    ((frames, differences),) = (seed["rows"] for seed in first["seeds"])
+    assert (frames["view"], differences["view"]) == ("rgb", "residual")
+    for row in (frames, differences):
+        assert row["run"] == "directions" and row["chance"] == 1 / 4 and 0 <= row["r1"] <= 1
+    assert not list((tmp_path / "r").rglob("*.mp4"))
+    monkeypatch.setattr(untrained.toy, "make", None)  # nothing is made again
+    untrained.main()
+    assert json.loads(out.read_text())["seeds"] == first["seeds"]

@@ -11,8 +11,8 @@ class MissingPackage(ValueError):
 
 
 def require(
-    package: str,  # name of a module, such as 'scipy.special'
-    extra: str,  # the extra of this library that installs it, such as 'claims'
+    package: str,  # name of a module, such as 'sklearn.manifold'
+    extra: str,  # the extra of this library that installs it, such as 'notebooks'
 ) -> ModuleType:  # the module
     "Import a package that only some features need. `MissingPackage` names its extra."
     try:

@@ -128,11 +128,11 @@ def _attribute(
 
 
 # how the names of encoders of other libraries begin, see `runs.hub`
-HUBS = ("hf:", "timm:", "torchvision:")
+HUBS = ("hf:", "timm:", "torchvision:", "published:")
 
 
 def of_hub(
-    name: Any,  # hf:FOLDER, hf:OWNER/NAME, timm:NAME, torchvision:NAME; or any other
+    name: Any,  # hf:FOLDER, hf:OWNER/NAME, timm:NAME, torchvision:NAME, published:NAME; or another
 ) -> bool:
     "Is this the name of an encoder of another library?"
     return str(name).startswith(HUBS)

@@ -21,6 +21,7 @@ class Output(NamedTuple):
 _NPZ = rb"PK.{28}video\.npy.*label\.npy.*x\.npy"
 _RELEASED = rb"PK.{28}archive/data\.pkl.{1,200}?epoch.{1,20}(best_acc|opt)"
 _SEARCH_PAGE = rb'<!doctype html><html lang="en"><meta charset="utf-8"><title>Search<'
+_EXPLORE_PAGE = _SEARCH_PAGE.replace(b"Search", b"Explore")
 _REPORT_PAGE = (
     rb'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     rb'<meta http-equiv="Content-Security-Policy"'
@@ -30,9 +31,12 @@ _MANIFEST = rb'\W{0,4}(?=[\w,;\t "]*\bvideo\b)[\w,;\t "]*\b(source|split1)\b'
 OUTPUTS = (
     Output("extract", ".npz", _NPZ),
     Output("extract", ".csv", rb"video,0[,\n]"),
+    Output("extract", ".parquet", rb"PAR1.*vssl_nb\.features"),
     Output("search", ".csv", rb"query,rank,similarity,video\n"),
     Output("search", ".json", rb'\[\n \{\n  "query": '),
     Output("search", ".html", _SEARCH_PAGE),
+    Output("explore", ".html", _EXPLORE_PAGE),
+    Output("explore", ".csv", rb"video,label,map_x,map_y,group,"),
     Output("predict", ".csv", rb"video,status,predicted,"),
     Output("mine", ".json", rb'\[\n \{\n  "miner": '),
     Output("uncertainty", ".csv", rb"rank,video,label,uncertainty,between,status\n"),
@@ -42,6 +46,9 @@ OUTPUTS = (
     Output("convert", ".pt", _RELEASED),
     Output("convert", ".safetensors", rb'.{8}\{"__metadata__":\{"vssl_nb":"[^\n]*\\"source\\": '),
     Output("convert", ".json", rb'\{\n "backbone": .*\n "source": '),
+    Output("convert", ".pt2", rb"PK.*vssl_nb\.json"),
+    Output("convert", ".onnx", rb"\x08.*vssl_nb\.program"),
+    Output("convert", ".json", rb'\{\n "program": '),
     Output("convert", ".md", rb"---\nlibrary_name: vssl_nb\n"),
     Output("manifest", ".csv", _MANIFEST),
     Output("flow", ".csv", rb"video,label,source,split1,"),
@@ -55,7 +62,7 @@ def output_suffixes(
     command: str,
 ) -> list[str]:  # such as '.csv'
     "How the names of the files end that a command writes."
-    return [output.suffix for output in OUTPUTS if output.command == command]
+    return [*dict.fromkeys(output.suffix for output in OUTPUTS if output.command == command)]
 
 
 def file_owners(

@@ -238,7 +238,10 @@ def expect_run(
 
     if not (path / "recipe.json").exists():
         runs = sorted(p.parent for p in path.glob("*/recipe.json"))
-        remedy = "name a run folder, such as runs/mine"
+        remedy = (
+            "name a run folder, such as runs/mine, or an encoder that others trained, such as "
+            "published:efficientnet-lite0 (videos: --data)"
+        )
         if runs:
             remedy = f"it holds runs: name one, such as {runs[0]}"
         raise PathError(

@@ -30,3 +30,12 @@ def generator(
     "The random numbers of one purpose in one step; no other purpose, step or part shares them."
     one_of(tuple(PURPOSES), purpose=purpose)
     return np.random.default_rng((seed, step, part, PURPOSES[purpose]))
+
+
+def coin(
+    p: float,  # probability of True
+    seed: int,  # of the run, the same in all processes
+    step: int,  # optimizer step, the same in all processes
+) -> bool:
+    "One coin a step, for the whole global batch."
+    return bool(generator("coin", seed, step).random() < p)

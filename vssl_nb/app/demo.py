@@ -19,6 +19,7 @@ from ..data.dataset import TestClips
 from ..data.flow import extract_flow
 from ..data.manifest import Manifest, read
 from ..data.views import image_to_flow
+from ..measure.motion_descriptors import BY_HAND
 from ..methods.recipes import find, to_dict
 from ..papers.report import cell, html, table
 from ..papers.reproduce import TOY_STARTS
@@ -61,7 +62,7 @@ def demo(
 
     data = toy.make(out / "toy", size, seed, progress=progress)
     printed = RowPrinter()
-    floor = baselines(phases[0], read(data), which=("chance", "histogram"), machine=machine)
+    floor = baselines(phases[0], read(data), which=("chance", *BY_HAND), machine=machine)
     printed.add(floor)
     extract_flow(data, "dis", codec="small", progress=progress)
     manifest = read(data)
@@ -224,24 +225,25 @@ def draw_figures(
 
     folder = out / "figures"
     figures = {
-        "One video per class: only the motion, below as stored optical flow, tells them apart.": (
+        "A video of each class, and below it its optical flow: only the motion tells the class.": (
             show.save_picture(classes_figure(manifest), folder / "classes.png")
         ),
-        "The loss of InfoNCE (log 32 = 3.5 is what guessing costs).": (
+        "The loss of InfoNCE. Guessing among 32 costs log 32 = 3.5.": (
             show.save_picture(curves("loss"), folder / "loss.png")
         ),
-        "Pretext accuracy: how often a query finds its own key first.": (
+        "How often a query finds its own key first, in training.": (
             show.save_picture(curves("top1"), folder / "top1.png")
         ),
-        "R@1 after each phase, and the share of positives mined for it that were right. (In the "
-        "table: of those that the finished network mines.)": (
+        "R@1 after each phase of co-training, and the share of right positives among those that "
+        "the phase learned from. The table has the share of right ones among those that the "
+        "finished network chooses.": (
             show.save_picture(curve(out, [phase.name for phase in phases]), folder / "phases.png")
         ),
     }
     for recipe in recipes:
         caption = (
-            f"Test videos and their nearest training videos, {recipe.name}: green is the same "
-            "class."
+            f"{recipe.name}: test videos on the left, and their nearest training videos. A green "
+            "frame means the same class."
         )
         wall = out / recipe.name / "figures" / f"neighbours-{manifest.sha256[:8]}.png"
         figures[caption] = Path(shutil.copy(wall, folder / f"neighbours-{recipe.name}.png"))
@@ -280,25 +282,27 @@ def story(
     "The table in words."
 
     def r1(**row):
-        return next(r["r1"] for r in rows if row.items() <= r.items())
+        share = [r["r1"] for r in rows if row.items() <= r.items()][-1]  # of the last cycle
+        return f"{100 * share:.1f} %"
 
     sentences = [
-        f"Guessing finds a video of the same motion in {r1(method='chance'):.1%} of cases, "
-        f"a colour histogram in {r1(method='histogram'):.1%}."
+        "R@1 is the share of test videos whose nearest training video shows the same motion.",
+        f"Guessing reaches {r1(method='chance')}, a colour histogram {r1(method='histogram')}, "
+        f"motion by hand {r1(method='motion')}, and both together "
+        f"{r1(method='histogram+motion')}.",
     ]
-    views = {"flow": "optical flow", "residual": "frame differences", "rgb": "frames"}
+    views = {"flow": "optical flow", "residual": "differences of frames", "rgb": "frames"}
     for view, words in views.items():
         sentences.append(
-            f"InfoNCE on {words} reaches {r1(name=f'infonce-toy-{view}'):.1%} "
-            f"({r1(method='random', view=view):.1%} before training)."
+            f"InfoNCE on {words} reaches {r1(name=f'infonce-toy-{view}')} "
+            f"(before training {r1(method='random', view=view)})."
         )
-    coclr = {r["view"]: r["r1"] for r in rows if r["method"] == "coclr"}  # of the last cycle
     sentences += [
-        "Frames that learn from what frame differences find alike (CoCLR) reach "
-        f"{coclr['rgb']:.1%}, where InfoNCE comes to {r1(name='infonce-toy-rgb-longer'):.1%} in "
-        "as many steps, and labels in the place of the other view (UberNCE) to "
-        f"{r1(name='ubernce-toy-rgb'):.1%}.",
-        f"Both streams of CoCLR together: {coclr['rgb+residual']:.1%} "
-        f"(frame differences alone {coclr['residual']:.1%}).",
+        f"CoCLR on frames reaches {r1(method='coclr', view='rgb')}: a network that sees "
+        "differences of frames chooses its positives.",
+        f"InfoNCE on frames reaches {r1(name='infonce-toy-rgb-longer')} in as many steps, and "
+        f"UberNCE, whose positives come from labels, {r1(name='ubernce-toy-rgb')}.",
+        f"CoCLR on differences of frames reaches {r1(method='coclr', view='residual')}, and both "
+        f"networks of CoCLR together reach {r1(method='coclr', view='rgb+residual')}.",
     ]
     return " ".join(sentences)

@@ -4,7 +4,7 @@ clip.
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
@@ -16,12 +16,14 @@ from torch.nn.functional import normalize
 from torch.utils.data import DataLoader
 
 from ..data.dataset import collate
+from ..data.sampling import even_clips
 from ..measure.features import extract_clips
 from ..measure.health import UNCHANGED, Reordered, knn_chance, knn_r1, rankme, reorder, std
 from ..measure.fixed_clips import FixedClips
+from ..measure.motion_descriptors import describe_motion, missing_flow
 from ..nets.backbones import create
 from ..runs.evaluation import EvaluatedEncoder
-from ..runs.hub import HubEncoder
+from ..runs.hub import PICTURES_OF_A_VIDEO, HubEncoder
 from ..runs.experiment import resolve
 from ..training.machine import Machine, init_worker
 
@@ -80,6 +82,45 @@ def explained_by_colours(
     if similarity.var(1, correction=0).min() < 1e-12:
         return 0.0
     return float(torch.corrcoef(similarity)[0, 1] ** 2)
+
+
+def explained_by_motion(
+    x: Tensor,  # (N, D)
+    motion: Tensor,  # (N, E) of `motion_of_clips`
+) -> float:  # R², 0 to 1
+    "The share of the variance of the similarities of pairs of videos that motion by hand explains."
+    pairs = torch.triu_indices(len(x), len(x), 1).unbind()
+    similarity = torch.stack([centred_similarity(z, z)[pairs] for z in (x, motion)])
+    if similarity.var(1, correction=0).min() < 1e-12:
+        return 0.0
+    return float(torch.corrcoef(similarity)[0, 1] ** 2)
+
+
+def colours_of_clips(
+    clips: Tensor,  # (B, V, T, H, W, 3) uint8
+) -> Tensor:  # (B, 512)
+    "Square root of the share of pixels in each cell of the colour cube, eight levels a channel."
+    # (B, pixels)
+    cells = (clips.long() // 32 @ torch.tensor([64, 8, 1])).flatten(1)
+    counts = torch.stack([torch.bincount(video, minlength=512) for video in cells])
+    return (counts / counts.sum(1, keepdim=True)).sqrt()
+
+
+def motion_of_clips(
+    clips: Tensor,  # (B, V, T, H, W, 3) uint8
+) -> list[Tensor]:  # (B, 128), and where OpenCV is installed (B, 162)
+    "Motion by hand, its mean over the clips of a video."
+    with_flow = clips.shape[2] > 1 and not missing_flow()
+    parts = describe_motion(clips.flatten(0, 1), with_flow)
+    return [x.unflatten(0, clips.shape[:2]).mean(1) for x in parts]
+
+
+def side_by_side(
+    *parts: Tensor,  # (N, D) each
+) -> Tensor:  # (N, sum of D)
+    "Features whose cosine is the mean of those of the parts, each centred."
+    unit = [normalize(x.double() - x.double().mean(0), dim=1) for x in parts]
+    return torch.cat(unit, 1)
 
 
 def nearest_others(
@@ -220,8 +261,16 @@ def _unaugmented(
     part["frame"] = pixels[:, pixels.shape[1] // 2]
     part["moving"] = torch.tensor([moving_share(clip.numpy()) for clip in pixels])
     if from_rgb:
+        part |= _by_hand(torch.cat([b["clips"] for b in fixed.kept]))
         part["frozen"] = features("static")
     return part, {*fixed.dropped}
+
+
+def _by_hand(
+    clips: Tensor,  # (B, V, T, H, W, 3) uint8
+) -> dict[str, Tensor]:  # `colours`, `change` and, with OpenCV, `directions`
+    motion = dict(zip(("change", "directions"), motion_of_clips(clips)))
+    return {"colours": colours_of_clips(clips)} | motion
 
 
 class _Beside(nn.Module):
@@ -274,7 +323,29 @@ def encode_foreign(
         "frame": clips[:, clips.shape[1] // 2],
         "moving": torch.tensor([moving_share(clip.numpy()) for clip in clips]),
     }
-    return [*kept], features
+    return [*kept], features | _by_hand(clips[:, None])
+
+
+def encode_pictures(
+    t: EvaluatedEncoder,
+    encoder: HubEncoder,  # of pictures
+    rows: Sequence[int],  # of the manifest
+    seconds: float,  # None comes back where it would take longer
+    # returns: (B, D) of all videos
+) -> Tensor | None:
+    "What an encoder of pictures makes of eight frames of each video, spread evenly."
+    began = time.monotonic()
+    made: list[Tensor] = []
+    pictures = PICTURES_OF_A_VIDEO["length"]
+    with torch.inference_mode():
+        for row in rows:
+            frames = even_clips(t.manifest.rows[row].frames, clips=pictures, length=1)[:, 0]
+            x = encoder.prepare(t.manifest.decode(row, frames.tolist()))
+            made.append(encoder(x.transpose(0, 1)[None])[0])
+            elapsed = time.monotonic() - began
+            if elapsed * len(rows) / len(made) > seconds and len(made) >= 4:
+                return None
+    return torch.stack(made)
 
 
 def _refuse_few(t: EvaluatedEncoder, kept: Collection[int], chosen: Collection[int]) -> None:
@@ -321,7 +392,21 @@ def measure_videos(
         "by_colours": explained_by_colours(means[0], features["frame"]),
     }
     numbers |= _measure_frames(features)
-    return numbers | _measure_sources_and_labels(t, rows, means)
+    untrained = _need_no_training(features)
+    if "motion" in untrained:
+        numbers["by_motion"] = explained_by_motion(means[0], untrained["motion"])
+    return numbers | _measure_sources_and_labels(t, rows, means, untrained)
+
+
+def _need_no_training(features: dict[str, Tensor]) -> dict[str, Tensor]:
+    "Features that stand beside the encoder: colours, motion by hand, both, a published encoder."
+    names: tuple[str, ...] = ("colours", "published")
+    untrained = {k: features[k] for k in names if k in features}
+    motion = [features[k] for k in ("change", "directions") if k in features]
+    if motion:
+        untrained["motion"] = side_by_side(*motion)
+        untrained["colours_and_motion"] = side_by_side(features["colours"], untrained["motion"])
+    return untrained
 
 
 def _paired_recall(
@@ -360,6 +445,7 @@ def _measure_sources_and_labels(
     t: EvaluatedEncoder,
     rows: Sequence[int],  # of the manifest
     means: Sequence[Tensor],  # (B, D) of each network
+    untrained: Mapping[str, Tensor],  # (B, D) of what needs no training, by name
 ) -> dict[str, Any]:
     "How often the nearest video is of the same source, and of the same label, where some have one."
     source = torch.tensor([t.manifest.source_id(r) for r in rows])
@@ -368,16 +454,22 @@ def _measure_sources_and_labels(
     numbers: dict[str, Any] = {"labelled": int(labelled.sum())}
     has_sibling = (source[:, None] == source).sum(1) > 1
     if has_sibling.any():
-        recalls = []
-        for z in means:
+
+        def sibling_r1(z: Tensor) -> float:
             similarity = centred_similarity(z, z).fill_diagonal_(-torch.inf)
             nearest = similarity.argmax(1)[has_sibling]
-            recalls.append(float((source[nearest] == source[has_sibling]).double().mean()))
+            return float((source[nearest] == source[has_sibling]).double().mean())
+
+        recalls = [sibling_r1(z) for z in means]
         numbers |= {"siblings": int(has_sibling.sum())} | _beside_random("sibling_r1", recalls)
+        numbers |= {f"sibling_r1_{name}": sibling_r1(z) for name, z in untrained.items()}
     if numbers["labelled"] < FEWEST:
         return numbers
     with suppress(ValueError):  # no class has two sources
         numbers["label_chance"] = knn_chance(label[labelled], source[labelled])
         recalls = [knn_r1(z[labelled], label[labelled], source[labelled]) for z in means]
         numbers |= _beside_random("label_r1", recalls)
+        for name, z in untrained.items():
+            recall = knn_r1(z[labelled], label[labelled], source[labelled])
+            numbers[f"label_r1_{name}"] = recall
     return numbers

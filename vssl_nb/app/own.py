@@ -1,7 +1,7 @@
 "Training on your own videos: a recipe fitted to them, the machine and the time, and a verdict."
 
 import math
-import os
+import shlex
 import statistics
 import sys
 import time
@@ -20,6 +20,7 @@ from ..data.video import VideoError, crop_resize
 from ..distributed import is_main
 from ..methods.recipes import flat_fields, from_dict, override
 from ..nets.backbones import create
+from ..processors import usable_processors
 from ..runs.budget import seconds_per_step
 from ..runs.checks import errors_of
 from ..runs.experiment import resolve
@@ -27,6 +28,13 @@ from ..runs.pretraining import earlier_run, pretrain
 from ..training.run_folder import read_json
 from ..training.machine import Machine
 from .label_free import STILL_PIXELS, moving_share
+from .recommendation import (
+    ALIKE,
+    MOSTLY_STILL_SAMPLE,
+    paper_hours,
+    published_is_installed,
+    recommend,
+)
 from .verdict import Verdict, give_verdict
 
 # -- what the videos of a folder are like
@@ -147,10 +155,6 @@ class Choices:
     @property
     def videos_of_step(self) -> int:
         return self["batch"] * self["accumulate"]
-
-
-MOSTLY_STILL_SAMPLE = 0.8  # share of the sampled videos in which nothing moves
-ALIKE = 0.6  # similarity of a fixed camera
 
 
 def fit_view(c: Choices, facts: VideoFacts) -> None:
@@ -313,11 +317,7 @@ def decoding_seconds(c: Choices, manifest: Manifest, machine: Machine) -> float:
     for i in range(n):
         clips[0, i * len(clips) // n]
     per_video = (time.monotonic() - began) / n
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return per_video * c.videos_of_step / min(cores, machine.workers or 1)
+    return per_video * c.videos_of_step / min(usable_processors(), machine.workers or 1)
 
 
 def fit_epochs(
@@ -395,6 +395,16 @@ def fit_recipe(
     fit_batch(c, len(rows), gpu)
     step = fit_size(c, facts, manifest, machine, gpu, max(1.0, seconds_left()))
     fit_epochs(c, len(rows), step, seconds_left(), minutes)
+    recommendation = recommend(
+        videos=len(rows),
+        still=facts.still,
+        similarity=facts.similarity,
+        hours=paper_hours(step, c.videos_of_step),
+        minutes=minutes,
+        installed=published_is_installed(),
+        data=shlex.quote(str(manifest.root)),
+    )
+    c.reasons += recommendation.sentences
     return override(c.recipe, reasons=tuple(c.reasons))
 
 
@@ -443,7 +453,8 @@ def learn_own_videos(
     if not is_main():
         return None
     left = 60 * minutes - (time.monotonic() - began)
-    return give_verdict(out, data, machine, seconds=max(kept / 3, 0.7 * left))
+    seconds = max(kept / 3, 0.7 * left)
+    return give_verdict(out, data, machine, seconds=seconds, published=published_is_installed())
 
 
 def _recipe_of_run(

@@ -1,6 +1,7 @@
 "Words of a command line in, a command with its options filled in out."
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, is_dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from ..config import Recipe
 from ..fields import interval, out_of_range
 from ..methods.recipes import METHODS, RECIPES, find, override
 from ..names import did_you_mean, look_up
+from ..processors import usable_processors
 from ..runs.finetuning_presets import PRESETS
 from .commands import COMMANDS
+from .launch import is_first
 from .options import (
     Mistake,
     Option,
@@ -48,6 +51,8 @@ def parse(
 
     options = groups["options"]
     made = COMMANDS[command](**{n: v for n, v in values.items() if n in options})
+    if getattr(made, "workers", None):
+        made.workers = _at_most_processors(made.workers, "workers" in values)
     if recipe:
         networks = groups["networks"]
         made.networks = {n: values[n] for n in networks if values.get(n)}
@@ -155,6 +160,24 @@ def _check_values(
         from ..measure.protocols import PROTOCOLS
 
         look_up(protocol, PROTOCOLS, "a protocol")
+
+
+def _at_most_processors(
+    workers: int,  # of a command
+    asked: bool,  # for so many; else it is the default
+) -> int:
+    "No more workers than processors: the others would wait for these. Who asked for them is told."
+    processors = usable_processors()
+    if workers <= processors:
+        return workers
+    if asked and is_first():
+        are = "is 1 processor" if processors == 1 else f"are {processors} processors"
+        print(
+            f"--workers {workers}: there {are} here, so it is --workers {processors}; the results "
+            "are the same",
+            file=sys.stderr,
+        )
+    return processors
 
 
 def _word_fields(

@@ -195,6 +195,7 @@ KEY_FIELDS = (
     "stride",
     "size",
     "crops",
+    "windows",
     "pad",
     "residual",
     "residual_scale",
@@ -231,8 +232,13 @@ class SearchIndex:
     def __len__(self) -> int:
         return len(self.videos)
 
+    @property
+    def counted(self) -> str:
+        "What was searched."
+        return f"{len(self)} videos"
+
     def __repr__(self):
-        text = f"{len(self)} videos of {self.root}, {self.x.shape[1]} numbers each"
+        text = f"{self.counted} of {self.root}, {self.x.shape[1]} numbers each"
         if self.bad:
             text += f", {len(self.bad)} unreadable"
         return f"SearchIndex({text})"
@@ -433,6 +439,7 @@ def update_index(
     code = old.code if old else ""
     network = None
     if todo:
+        _refuse_repeated_clips(key, [root / name for name in todo])
         network, code = encoder.network
     if old:
         _check_code(old, code, encoder)
@@ -453,6 +460,21 @@ def update_index(
             f"{growing.bad[first][2]}"
         )
     return index, (len(todo), gone)
+
+
+def _refuse_repeated_clips(
+    key: dict[str, Any],  # of the index
+    files: list[Path],  # to encode
+) -> None:
+    "Refuse more clips than every video has, and more than usual. ValueError."
+    from ..measure.features import as_manifest, encoder_protocol
+    from ..measure.windows import refuse_repeated_clips
+
+    def rows():
+        for i in range(0, len(files), FILES_TOGETHER):
+            yield from as_manifest(files[i : i + FILES_TOGETHER]).rows
+
+    refuse_repeated_clips(encoder_protocol(key), rows(), DEFAULT_CLIPS)
 
 
 @dataclass
@@ -518,10 +540,7 @@ def _refuse_other_index(
     for name in {**old.key, **key}:
         before, now = old.key.get(name), key.get(name)
         if before != now:
-            raise SearchError(
-                f"{old.folder}: is an index with another {name} ({str(before)[:16]}, not "
-                f"{str(now)[:16]}); name another folder with --index"
-            )
+            raise SearchError(f"{old.folder}: {_other_index(old, name, before, now)}")
     if len(old) > 1 and not known.keys() & files.keys():
         raise SearchError(
             f"{old.folder}: is an index of other videos: none of its {len(old)} is in {old.root}; "
@@ -529,28 +548,51 @@ def _refuse_other_index(
         )
 
 
+def _other_index(
+    old: SearchIndex,
+    name: str,  # of a field of its key
+    before: Any,  # its value in the index
+    now: Any,  # the value that was asked for
+) -> str:
+    "Why an index does not serve, in words, and what to do."
+    if name == "encoder":
+        return f"is an index of another encoder, {old.encoder}; name another folder with --index"
+    if name == "clips":
+        return (
+            f"is an index of {before} clips a video, and {now} were asked for; leave out --clips, "
+            "or name another folder with --index and the encoder with --encoder"
+        )
+    return (
+        f"is an index of clips with {name}={before}, and the encoder takes {now}; name another "
+        "folder with --index"
+    )
+
+
 HIDDEN = ".vssl-search"  # in the folder of the videos
-DEFAULT_CLIPS = 10  # of a video, in a new index
+DEFAULT_CLIPS = 10  # of a video, in a new index; an encoder of pictures declares its own
 
 
 def choose_index(
     root: Path,  # the folder of the videos
     encoder: Path | None = None,  # run folder or encoder.safetensors; None: that of the index
     folder: Path | None = None,  # of the index; None: one in the folder of the videos
-    clips: int | None = None,  # per video; None: as in the index, and 10 in a new one
+    # per video; None: as in the index; in a new one as the encoder declares, else 10
+    clips: int | None = None,
 ) -> tuple[Path, EncoderFile, int]:  # folder of the index, encoder, clips
     "Which index is meant. `SearchError` where none can be."
     if not root.is_dir():
         video_files(root)  # raises
     if encoder:
         described = describe_encoder(encoder)
+        usual = described.about.get("clips", DEFAULT_CLIPS)
         if folder:
-            kept = read_about(folder).get("key", {}).get("clips", DEFAULT_CLIPS)
+            kept = read_about(folder).get("key", {}).get("clips", usual)
             return folder, described, clips or kept
-        key = index_key(described, clips or DEFAULT_CLIPS)
+        clips = clips or usual
+        key = index_key(described, clips)
         sha = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
         view = described.about["view"].replace(":", "-")
-        return root / HIDDEN / f"{view}-{sha}", described, clips or DEFAULT_CLIPS
+        return root / HIDDEN / f"{view}-{sha}", described, clips
 
     folder, about = _only_index(root, folder)
     made_with = about["encoder"]
@@ -574,7 +616,8 @@ def _only_index(
         name = shlex.quote(str(root))
         raise SearchError(
             f"{root}: has no index yet, and to make one takes an encoder: name a run with "
-            "--encoder RUN. There are no pretrained ones; train one with `vssl-nb manifest "
+            "--encoder RUN, or --encoder published:efficientnet-lite0 (pip install "
+            "'vssl_nb[published]'); or train one with `vssl-nb manifest "
             f"{name}` and `vssl-nb pretrain infonce-laptop-rgb --data {name}`"
         )
     if len(indexes) > 1:
@@ -666,6 +709,26 @@ def span_frames(
     return first, max(min(end, frames) - first, 1)
 
 
+def query_manifest(
+    queries: Sequence[Query],
+) -> Any:  # a manifest with a row each, which begins and ends with its span
+    "The videos that are asked for, cut to their spans. `SearchError`."
+    from ..data.manifest import Manifest
+    from ..measure.features import as_manifest
+
+    table = as_manifest([q.path for q in queries])
+    for query, row in zip(queries, table.rows):
+        if row.status != "ok":
+            raise SearchError(f"{query.path}: {row.status}; search for another video")
+    spans = [span_frames(q, r.frames, r.fps) for q, r in zip(queries, table.rows)]
+
+    class Cut(Manifest):
+        def decode(self, row, numbers, stream="clips"):
+            return super().decode(row, [int(i) + spans[row][0] for i in numbers], stream)
+
+    return Cut(table.path, [replace(r, frames=n) for r, (_, n) in zip(table.rows, spans)])
+
+
 def query_features(
     index: SearchIndex,
     queries: Sequence[Query],
@@ -692,26 +755,14 @@ def _encode_queries(
     machine: dict[str, Any],  # as in `update_index`
 ) -> list[np.ndarray]:  # each (D,) float32
     "The features of queries, from the encoder. `SearchError`."
-    from ..data.manifest import Manifest
-    from ..measure.features import as_manifest
     from ..training.machine import Machine
 
-    table = as_manifest([q.path for q in queries])
-    for query, row in zip(queries, table.rows):
-        if row.status != "ok":
-            raise SearchError(f"{query.path}: {row.status}; search for another video")
-    spans = [span_frames(q, r.frames, r.fps) for q, r in zip(queries, table.rows)]
-
-    class Spans(Manifest):  # frame 0 of a row is the first of its span
-        def decode(self, row, numbers, stream="clips"):
-            return super().decode(row, [int(i) + spans[row][0] for i in numbers], stream)
-
-    rows = [replace(r, frames=n) for r, (_, n) in zip(table.rows, spans)]
+    table = query_manifest(queries)
     network, code = encoder.network
     _check_code(index, code, encoder)
     quiet = Machine(**machine | {"workers": 0, "progress": False})
     features: dict[int, np.ndarray] = {}
-    for i, x in _features(network, index.key, Spans(table.path, rows), batch, quiet):
+    for i, x in _features(network, index.key, table, batch, quiet):
         if isinstance(x, str):
             raise SearchError(f"{queries[i].path}: {x}; search for another video")
         features[i] = x
@@ -812,7 +863,7 @@ def _folded(
 
 def write_answers(
     path: Path,  # .csv, .json or .html
-    index: SearchIndex,
+    index: Any,  # a `SearchIndex`, or the windows of `app.spans`
     queries: Sequence[Query],
     hits: Sequence[Sequence[Hit]],
 ) -> Path:
@@ -838,23 +889,6 @@ def write_answers(
         return _write(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
     heads = ("query", "rank", "similarity", "video")
     return write_csv(path, [heads, *(tuple(row.values()) for row in rows)])
-
-
-def write_video_features(
-    path: Path,  # .npz or .csv
-    video: Sequence[str],  # (N,) names
-    label: Sequence[str],  # (N,) class names, or '', not in .csv
-    x: np.ndarray,  # (N, D) float32
-) -> Path:
-    "Features with the names of their videos. `SearchError`."
-    from ..measure.features import write_csv
-
-    if path.suffix not in output_suffixes("extract"):
-        raise SearchError(f"{path}: must end in .npz, .csv")
-    if path.suffix == ".csv":
-        rows = [[name, *map(str, row)] for name, row in zip(video, x)]
-        return write_csv(path, [("video", *range(x.shape[1])), *rows])
-    return _write(path, lambda f: np.savez(f, video=np.array(video), label=np.array(label), x=x))
 
 
 # -- a page on which queries and answers play
@@ -894,6 +928,8 @@ def _tile(
 
     path = os.path.relpath(query.path.absolute(), page.absolute().parent)
     link = quote(path.replace(os.sep, "/"))
+    if query.span:  # players begin and end there
+        link += f"#t={query.span[0]:g},{query.span[1]:g}"
     try:
         data = b64encode(preview(query)).decode()
         film = (
@@ -907,9 +943,22 @@ def _tile(
     return f"<figure>{film}<figcaption>{caption}</figcaption></figure>"
 
 
+def _answer(
+    hit: Hit,
+    root: Path,  # the folder of the videos
+) -> Query:
+    "A hit as what is played: a video, or a span of one."
+    path = root / hit.video
+    name, _, span = hit.video.rpartition("@")
+    seconds = re.fullmatch(r"(\d+\.\d+)-(\d+\.\d+)", span)
+    if path.exists() or not seconds:
+        return Query(hit.video, path, None, hit.video)
+    return Query(hit.video, root / name, (float(seconds[1]), float(seconds[2])), hit.video)
+
+
 def write_wall(
     path: Path,  # .html
-    index: SearchIndex,
+    index: Any,  # a `SearchIndex`, or the windows of `app.spans`
     queries: Sequence[Query],
     hits: Sequence[Sequence[Hit]],
 ) -> Path:
@@ -924,14 +973,13 @@ def write_wall(
             text = f"{hit.rank} · {hit.similarity:.3f}"
             if copies:
                 text += f" · {len(copies)} copies"
-            tiles.append(
-                _tile(path, Query(hit.video, index.root / hit.video, None, hit.video), text)
-            )
+            tiles.append(_tile(path, _answer(hit, index.root), text))
         first = f'<div class="query">{_tile(path, query, title)}</div>'
         sections.append(f"<section>{first}{''.join(tiles)}</section>")
     name = "/".join(Path(index.encoder).parts[-2:])
     about = html.escape(
-        f"Nearest of {len(index)} videos by the cosine from their mean; encoder {name}"
+        f"The nearest of {index.counted}, by the encoder {name}. The number is a cosine: 1 is the "
+        "same, 0 is no more alike than any two, below 0 less."
     )
     page = Path(__file__).with_name("wall.html").read_text(encoding="utf-8")
     page = page.replace("ABOUT", about).replace("<!--sections-->", "".join(sections))

@@ -15,15 +15,19 @@ from .. import show
 from ..files import write_whole
 from ..runs.evaluation import EvaluatedEncoder, open_trained
 from ..runs.experiment import resolve
+from ..runs.hub import load_hub
 from ..training.run_folder import write_json
 from ..training.machine import Machine
 from .label_free import (
     FEWEST,
+    STILL_PIXELS,
     centred_similarity,
     encode_foreign,
+    encode_pictures,
     encode_videos,
     measure_videos,
 )
+from .recommendation import INSTALL, PUBLISHED, published_name
 
 LEARNED = 0.05  # gain over random weights
 LEARNED_LITTLE = 0.02
@@ -144,7 +148,7 @@ def judge(
     ]
     advice = [
         *_first_remedies(findings),
-        *_more_training(findings),
+        *_more_training(findings, data),
         *_other_views(findings, data),
         *_uses(findings, run, data, video),
     ]
@@ -236,6 +240,11 @@ def _on_motion(f: Findings) -> Iterator[str]:
         yield f"In {f.percent('still_videos')} of the videos nothing moves."
 
     colours = f"The colours alone explain {f.percent('by_colours')} of its similarities."
+    if "by_motion" in n:
+        colours = (
+            f"The colours alone explain {f.percent('by_colours')} of its similarities, motion by "
+            f"hand {f.percent('by_motion')}."
+        )
     if f.collapsed:
         pass
     elif n["one_frame"] is None:
@@ -283,20 +292,60 @@ def _on_sources_and_labels(f: Findings) -> Iterator[str]:
         yield (
             f"The nearest other video is one of the same source for {f.percent('sibling_r1')} of "
             f"the {n['siblings']} that have one (random weights: "
-            f"{f.percent('sibling_r1_random')})."
+            f"{f.percent('sibling_r1_random')}{_without_training(f, 'sibling_r1')})."
         )
     if f.compares_labels:
         trained = "" if f.foreign else "; labels were not used in training"
         yield (
             f"Among {n['labelled']} labelled videos, the nearest of another source has the same "
             f"label for {f.percent('label_r1')} (random weights: {f.percent('label_r1_random')}, "
-            f"guessing: {f.percent('label_chance')}){trained}."
+            f"guessing: {f.percent('label_chance')}{_without_training(f, 'label_r1')}){trained}."
         )
+        yield from _on_what_needs_no_training(f)
     elif n["labelled"] > 0:
         yield (
             f"Labels are not compared: {n['labelled']} of {n['videos']} videos have one, and it "
             f"takes {FEWEST}, with two sources in a class."
         )
+
+
+NEEDS_NO_TRAINING = {
+    "colours": "colours",
+    "motion": "motion by hand",
+    "colours_and_motion": "both together",
+    "published": "a published encoder",
+}  # part of a number's name -> what needs no training
+
+
+def _without_training(
+    f: Findings,
+    number: str,  # 'label_r1' or 'sibling_r1'
+) -> str:  # ', colours: 20 %, motion by hand: 30 %'; '' where it was not measured
+    "What is reached without a training."
+    reached = [
+        f", {words}: {f.percent(f'{number}_{name}')}"
+        for name, words in NEEDS_NO_TRAINING.items()
+        if f"{number}_{name}" in f.numbers
+    ]
+    return "".join(reached)
+
+
+def _on_what_needs_no_training(f: Findings) -> Iterator[str]:
+    "Where something without a training finds at least as many labels."
+    n = f.numbers
+    others = {
+        name: n[f"label_r1_{name}"]
+        for name in NEEDS_NO_TRAINING
+        if f"label_r1_{name}" in n and not (f.foreign and name == "published")
+    }
+    best = max(others, key=lambda name: others[name], default=None)
+    if best is None or f.collapsed or n["label_r1"] > others[best]:
+        return
+    trained = "" if f.foreign else " of your own"
+    yield (
+        f"On these videos no training{trained} is needed for that: {NEEDS_NO_TRAINING[best]} "
+        f"{'find' if best == 'colours' else 'finds'} as many or more."
+    )
 
 
 # -- what to do next
@@ -325,7 +374,10 @@ def _first_remedies(f: Findings) -> Iterator[str]:
         )
 
 
-def _more_training(f: Findings) -> Iterator[str]:
+def _more_training(
+    f: Findings,
+    data: str,  # as commands name the videos
+) -> Iterator[str]:
     if not f.usable:
         return
     if not f.finished:
@@ -334,6 +386,10 @@ def _more_training(f: Findings) -> Iterator[str]:
         yield (
             "Give it more time (--minutes 60) or more videos (there were "
             f"{f.numbers['trained_on']} here); a few hundred are a beginning, thousands are better."
+        )
+        yield (
+            f"Or take an encoder that others trained ({INSTALL}): vssl-nb explore {data} --encoder "
+            f"{PUBLISHED}"
         )
     if f.learned == "a little":
         yield "More --minutes, and above all more videos, will take it further."
@@ -373,6 +429,11 @@ def _uses(
     if not f.all_labelled:
         return
     tested = f.numbers["test_videos"] > 0
+    if not f.foreign and "label_r1_published" not in f.numbers:
+        yield (
+            f"Compare it with an encoder that others trained ({INSTALL}): vssl-nb verdict "
+            f"{PUBLISHED} --data {data} --out FOLDER"
+        )
     if f.foreign and tested:
         yield f"Measure it: vssl-nb retrieve {run} --data {data}, vssl-nb probe {run} --data {data}"
     measure = f"Measure it: vssl-nb retrieve {run}, vssl-nb probe {run}"
@@ -396,6 +457,8 @@ def give_verdict(
     seconds: float = 120.0,  # after so many no further videos are encoded
     # folder for verdict.json, verdict.txt and a picture; None: the run folder, where there is one
     out=None,
+    # compare labels with the published encoder, too, where that fits into a third of `seconds`
+    published: bool = False,
 ) -> Verdict:
     "What a run has learned, kept as files. `ValueError`."
     began = time.monotonic()
@@ -410,6 +473,8 @@ def give_verdict(
             rows, features = encode_videos(t, device, most, machine, seconds)
         else:
             rows, features = encode_foreign(t, most, machine, seconds)
+        if published:
+            features |= _published_beside(t, rows, features["moving"], seconds / 3)
         verdict = judge(
             measure_videos(t, rows, features),
             t.view,
@@ -428,6 +493,20 @@ def give_verdict(
         picture = _nearest_videos(t, rows, features)
         show.save_picture(picture, folder / "figures" / "nearest-videos.png")
     return verdict
+
+
+def _published_beside(
+    t: EvaluatedEncoder,
+    rows: list[int],  # of the manifest
+    moving: Tensor,  # (B,) share of pixels
+    seconds: float,
+) -> dict[str, Tensor]:  # `published`; empty where no labels are compared, or time is short
+    labels = sum(t.manifest.label_id(row) >= 0 for row in rows)
+    if labels < FEWEST:
+        return {}
+    name = published_name(float((moving < STILL_PIXELS).double().mean()))
+    features = encode_pictures(t, load_hub(name), rows, seconds)
+    return {} if features is None else {"published": features}
 
 
 def _names_in_commands(run: Any, t: EvaluatedEncoder, rows: list[int]) -> list[str]:

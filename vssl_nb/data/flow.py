@@ -33,6 +33,7 @@ from .video import VideoError, iter_frames, write_frames
 from .views import FLOW_BOUND, flow_to_image
 from ..extras import require
 from ..files import flush_to_disk, remove_leftovers, replacement
+from ..processors import usable_processors
 from ..progress import progress_bar
 
 # %% ../../nbs/library/flow.ipynb #e734efca
@@ -388,6 +389,7 @@ class ExtractionJob:
             initial=sum(n for n, done in zip(pairs, whole) if done),
             desc="flow",
             unit="pair",
+            waits="compiling TV-L1" if self.settings.get("compiled") else "",
             disable=not self.progress or self.rank > 0,
         ) as bar:
             missing = [i for i, done in zip(share, whole) if not done]
@@ -590,7 +592,7 @@ def plan_extraction(
     method = flow_method(name, device, local, compiled)
     settings = {"format": 1, "bound": FLOW_BOUND, "codec": codec} | method.settings
     if workers is None:
-        workers = max(2, _cores() // int(environ.get("LOCAL_WORLD_SIZE", 1)))
+        workers = max(2, usable_processors() // int(environ.get("LOCAL_WORLD_SIZE", 1)))
     return ExtractionJob(
         manifest,
         names=flow_paths(manifest, inside),
@@ -604,13 +606,6 @@ def plan_extraction(
         workers=workers,
         progress=progress,
     )
-
-
-def _cores() -> int:
-    "The cores that this process may use."
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def extract_flow(

@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..device import compiler_fault
+
 # %% ../../nbs/library/tvl1.ipynb #4beab3bc
 def gradient(
     x: Tensor,  # (N, H, W) grey frames
@@ -260,15 +262,14 @@ def can_compile(
     kind: str,  # of device: 'cpu' or 'cuda'
 ) -> bool:
     "Does `torch.compile` work there? Tried once; where not, said once."
-    try:
-        return torch.compile(torch.sin)(torch.zeros(2, device=kind)) is not None
-    except Exception as e:
+    fault = compiler_fault(kind)
+    if fault:
         _log.warning(
             "torch.compile does not work here (%s: is a C++ compiler installed?); TV-L1 runs "
             "uncompiled",
-            type(e).__name__,
+            fault,
         )
-    return False
+    return not fault
 
 
 def _check_frames(

@@ -616,8 +616,9 @@ def extract_clips(
             x = b["clips"][:, 0].movedim(-1, 1)
         return clips, on_its_way(_encode(encoder, x, view, protocol))
 
+    part = "videos" if protocol.gallery == "alike" else role
     bar = progress_bar(
-        total=len(rows), desc=f"features of the {role}", unit="video", disable=not machine.progress
+        total=len(rows), desc=f"features of the {part}", unit="video", disable=not machine.progress
     )
     with frozen(encoder, device), bar:
         passes = _passes((on_device(i, device, live) for i in items), size)
@@ -1108,7 +1109,7 @@ def encoder_protocol(
         )
     known = ["length", "stride", "size", "pad"]
     if name == "clean":
-        known += ["clips", "crops"]
+        known += ["clips", "windows", "crops"]
     clip = {k: about[k] for k in known if k in about}
     return protocol(name, **clip | fields)
 

@@ -16,6 +16,7 @@ WINDOWS = {
     "sliding": "as many as fit, the next starting half a clip later",
     "linspace": "around evenly spaced frames, rounded down",
     "middle": "one per video, from its middle",
+    "sparse": "each an equal share of the video",
 }
 GALLERY = {
     "alike": "as in the query",
@@ -89,10 +90,10 @@ class Protocol:
     """
 
     name: str = "clean"  # what tables call it; changes nothing
-    clips: int = 10  # windows per video; used by windows 'even' and 'linspace'
+    clips: int = 10  # windows per video; used by windows 'even', 'linspace' and 'sparse'
     windows: str = "even"  # where they lie in time; this and the other words: one of CHOICES
     length: int = 16  # frames of a clip
-    stride: int = 1  # frames from one frame of a clip to the next
+    stride: int = 1  # frames from one frame of a clip to the next; not used by windows 'sparse'
     size: int = 112  # side of the square that the encoder sees, pixels
     crops: str = "centre"  # which squares of a frame
     # side of a square: pixels or share of the shorter side; None: all, of 'five', 'ten' 14/15 (b10:
@@ -190,7 +191,9 @@ class Protocol:
         return self.windows == "sliding" or self.windows != "middle" and self.clips > 1
 
     def _clips_in_words(self) -> str:
-        if not self._several_windows:
+        if self.windows == "sparse" and self.clips == 1:
+            text = "one per video, as long as the video"
+        elif not self._several_windows:
             text = WINDOWS["middle"]
         elif self.windows == "sliding":
             text = WINDOWS["sliding"]
@@ -201,8 +204,11 @@ class Protocol:
         return text
 
     def _frames_in_words(self) -> str:
-        stride = "every frame" if self.stride == 1 else f"one in {self.stride}"
-        text = f"{self.length} per clip, {stride}; {SHORT[self.short]} {PAD[self.pad]}"
+        if self.windows == "sparse":
+            text = f"{self.length} per clip, spread evenly; a shorter video repeats frames"
+        else:
+            stride = "every frame" if self.stride == 1 else f"one in {self.stride}"
+            text = f"{self.length} per clip, {stride}; {SHORT[self.short]} {PAD[self.pad]}"
         if self.pictures != "all":
             text += f"; {PICTURES[self.pictures]}"
         return text

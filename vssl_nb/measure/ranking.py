@@ -15,6 +15,7 @@ from .gaussian import (
     video_gaussians,
     video_uncertainty,
 )
+from .windows import refuse_repeated_clips
 
 
 def rank_videos(
@@ -104,13 +105,15 @@ def folder_gaussians(
         raise ValueError(f"{m.path}: one video cannot be ranked; name a folder of several")
     if not rows:
         raise ValueError(f"{m.path}: not one of {len(m)} videos can be read: {lost[0]}")
+    p = encoder_protocol(prepare.about, clips=clips)
+    refuse_repeated_clips(p, m.rows)
     g = video_gaussians(
         encoder,
         head,
         m,
         rows,
         prepare.about["view"],
-        encoder_protocol(prepare.about, clips=clips),
+        p,
         of=of,
         batch=batch,
         machine=machine,

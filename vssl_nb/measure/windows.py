@@ -1,10 +1,13 @@
 "Which frames, squares and colours of a video a protocol shows to the encoder"
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..data.augmentation import JITTER, draw
+from ..data.manifest import Row
 from ..data.sampling import even_clips, random_clips, sliding_clips, windows
 from .protocols import Protocol, pictures
 
@@ -26,6 +29,10 @@ def clip_frames(
         )
     if p.windows == "sliding":
         return sliding_clips(frames, length=p.length, stride=p.stride, pad=p.pad)
+    # Temporal Segment Networks (Wang et al. 2016, section 3.1), without chance
+    if p.windows == "sparse":
+        spread = even_clips(frames, clips=p.clips * p.length, length=1)
+        return spread.reshape(p.clips, p.length)
     # around even centres, truncated as released (b11); all alike in a short video
     if p.windows == "linspace":
         half = ((p.length - 1) * p.stride + 1) / 2
@@ -33,6 +40,33 @@ def clip_frames(
         return windows(np.maximum(start, 0), frames, length=p.length, stride=p.stride, pad=p.pad)
     clips = 1 if p.windows == "middle" else p.clips
     return even_clips(frames, clips=clips, length=p.length, stride=p.stride, pad=p.pad)
+
+
+def refuse_repeated_clips(
+    protocol: Protocol,
+    videos: Iterable[Row],  # that it will look at; no more are read than it takes
+    usual: int = Protocol().clips,  # so many clips are never refused
+    flow: bool = False,  # are the videos seen as flow?
+) -> None:
+    "ValueError where clips can only repeat: where there are more than every video has."
+    p = protocol
+    if p.windows not in ("even", "linspace", "sparse") or p.clips <= usual:
+        return
+    span = 1 if p.windows == "sparse" else (p.length - 1) * p.stride + 1
+    longest = Row("")
+    most = 0  # different clips of the longest
+    for row in videos:
+        if row.status == "ok" and row.frames > longest.frames:
+            longest = row
+            most = max(pictures(p, row.frames, flow) - span, 0) + 1
+        if most >= p.clips:
+            return
+    if most:
+        raise ValueError(
+            f"clips={p.clips} are more than any video has: in the longest, {longest.video} "
+            f"({longest.frames} frames), a clip of {span} frames can begin at {most} of its "
+            f"frames; clips={max(most, usual)} fits"
+        )
 
 
 def crop_boxes(

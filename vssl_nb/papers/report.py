@@ -839,16 +839,26 @@ def _lacking(
     def where(line):
         return line.get("manifest_sha256"), str(line.get("split"))
 
-    with_baselines = {where(line) for line in lines if line.get("method") in BASELINES}
+    beside: dict[Any, set[str]] = {}
     for line in lines:
-        measured = line.get("manifest_sha256") and not _missing(line.get("r1"))
-        if measured and where(line) not in with_baselines:
-            recipe = line.get("recipe") or line.get("name")
-            return (
-                "Not in this table: chance, a colour histogram and an untrained encoder. vssl-nb "
-                f"retrieve {recipe} --data {line.get('manifest') or 'DATA'} measures them; report "
-                "the folder that holds both."
-            )
+        if line.get("method") in BASELINES:
+            beside.setdefault(where(line), set()).add(line["method"])
+    for line in lines:
+        needs_none = not line.get("manifest_sha256") or _missing(line.get("r1"))
+        if needs_none or line.get("method") in BASELINES:
+            continue
+        lacking = "chance, a colour histogram, motion by hand and an untrained encoder"
+        there = beside.get(where(line), set())
+        if there and ("motion" in there or "histogram" not in there):
+            continue
+        if there:  # measured before motion by hand stood beside every encoder
+            lacking = "motion by hand"
+        recipe = line.get("recipe") or line.get("name")
+        return (
+            f"Not in this table: {lacking}. vssl-nb retrieve {recipe} --data "
+            f"{line.get('manifest') or 'DATA'} measures what is missing; report the folder that "
+            "holds both."
+        )
     return ""
 
 

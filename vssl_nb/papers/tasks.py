@@ -58,7 +58,13 @@ def at_once(
     imported = [name for name in sys.modules if name.startswith("vssl_nb.papers.")]
     context.set_forkserver_preload(["torch._dynamo", *imported])
     pool = ProcessPoolExecutor(processes, context, _prepare_process)
-    bar = progress_bar(total=total, desc="training", unit="step", disable=not progress)
+    bar = progress_bar(
+        total=total,
+        desc="training",
+        unit="step",
+        waits="starting the processes that train",
+        disable=not progress,
+    )
     with pool, bar:
 
         def report(done):

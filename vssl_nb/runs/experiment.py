@@ -131,7 +131,13 @@ class Experiment:
     def refuse(self) -> None:
         "Refuse, before anything is computed, what cannot be trained on these videos. `ValueError`."
         refuse_unfit(self.recipe, self.training_videos)
+        self.refuse_filling()
         self.clips  # refuses flow that is missing
+
+    def refuse_filling(self) -> None:
+        "TrainError for clips that are longer than every training video, so that all are filled up."
+        for part in self.recipe.clip_sets.values():
+            _refuse_filling(part, self.manifest, self.rows)
 
     # -- views
 
@@ -267,6 +273,35 @@ def resolve(
 
 
 # -- device, clips and views
+
+
+def _refuse_filling(
+    recipe: Recipe,  # of a set of clips
+    manifest: Manifest,
+    rows: Sequence[int],  # to train on
+) -> None:
+    length, stride = recipe.sampling.length, recipe.sampling.stride
+    span = (length - 1) * stride + 1
+    longest = max((manifest.rows[i] for i in rows), key=lambda row: row.frames, default=None)
+    if longest is None or longest.frames >= span:
+        return
+
+    with errors_of(f"the backbone {recipe.backbone}"):
+        fewest = getattr(create(recipe.backbone), "min_clip", (1,))[0]
+    if stride == 1 and length <= fewest:
+        return  # the network takes no shorter clip
+    frames = longest.frames
+    if stride > 1 and frames >= length:
+        fitting = f"stride={(frames - 1) // (length - 1)}"
+    elif stride > 1:
+        fitting = f"length={max(frames, fewest)} with stride=1"
+    else:
+        fitting = f"length={max(frames, fewest)}"
+    raise TrainError(
+        f"{manifest.path}: no training video is as long as a clip; length={length} with "
+        f"stride={stride} takes {span} frames, and the longest, {longest.video}, has {frames}; "
+        f"{fitting} fits"
+    )
 
 
 def flow_is_live(recipe: Recipe) -> bool:

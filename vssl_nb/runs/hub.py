@@ -1,5 +1,8 @@
 """Encoders of other libraries by name: `hf:NAME` (transformers), `timm:NAME`, `torchvision:NAME`;
-or a folder.
+or a folder; `published:NAME` with weights from the Python index.
+
+A model of pictures is applied to each frame; `NAME@spread` and `NAME@both` choose what becomes of
+the frames in time.
 """
 
 import contextlib
@@ -17,8 +20,45 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from ..extras import MissingPackage
 from ..names import did_you_mean
+from .published_weights import ARCHITECTURES, published_network
 from ..training.checkpoints import CheckpointError
+
+
+def _mean(
+    x: Tensor,  # (B, T, D)
+) -> Tensor:  # (B, D)
+    return x.mean(1)
+
+
+def _spread(
+    x: Tensor,  # (B, T, D)
+) -> Tensor:  # (B, D)
+    return x.std(1, correction=0)
+
+
+def _mean_and_spread(
+    x: Tensor,  # (B, T, D)
+) -> Tensor:  # (B, 2D)
+    return torch.cat([_mean(x), _spread(x)], 1)
+
+
+# what a model of pictures makes of the features of a clip's frames: their mean, which holds what is
+# seen, their standard deviation over time, which holds what changes, or one beside the other
+TIME: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "mean": _mean,
+    "spread": _spread,
+    "both": _mean_and_spread,
+}
+# the clip of a model of pictures: eight frames of the whole video, as it was measured on JHMDB
+# (benchmarks/published.py); where windows slide over a video, every second frame of 16
+PICTURES_OF_A_VIDEO: Mapping[str, Any] = {
+    "length": 8,
+    "stride": 2,
+    "clips": 1,
+    "windows": "sparse",
+}
 
 
 @dataclass
@@ -63,6 +103,7 @@ class HubEncoder(nn.Module):
         frames: int | None = None,  # of a clip; None: an image model, applied to each frame
         fixed: bool = False,  # no other number of frames
         tubelet: int = 1,  # frames of a token
+        time: str = "mean",  # of an image model: of `TIME`
     ):
         super().__init__()
         self.model = model.eval().requires_grad_(False)
@@ -71,6 +112,7 @@ class HubEncoder(nn.Module):
         self.frames = frames
         self.fixed = fixed
         self.tubelet = tubelet
+        self.time = time
         # no part of a fingerprint: a folder may be moved
         self._name = name
         self._build = build
@@ -79,9 +121,15 @@ class HubEncoder(nn.Module):
         if "skip_predictor" in inspect.signature(model.forward).parameters:
             self._options["skip_predictor"] = True
 
+    def rename(self, name: str) -> None:
+        "Another name, for tables and messages; the features stay what they are."
+        self._name = name
+
     def extra_repr(self) -> str:
         "The processor, so that another one makes other features."
-        return str(self.prepare)
+        processor = str(self.prepare)
+        # features that were kept before there was a choice are means
+        return processor if self.time == "mean" else f"{processor}, {self.time} over time"
 
     def _check_length(
         self,
@@ -122,7 +170,7 @@ class HubEncoder(nn.Module):
         pooled = tokens.mean(1) if pooled is None else pooled.flatten(1)
         if self.frames is not None:
             return pooled, tokens
-        pooled = pooled.unflatten(0, (B, T)).mean(1)
+        pooled = TIME[self.time](pooled.unflatten(0, (B, T)))
         if tokens is not None:
             tokens = tokens.unflatten(0, (B, T)).flatten(1, 2)
         return pooled, tokens
@@ -131,8 +179,8 @@ class HubEncoder(nn.Module):
         self,
         x: Tensor,  # (B, 3, T, H, W) as `prepare` makes frames
     ) -> Tensor:  # (B, D)
-        """The model's pooled output, else the mean of its tokens; of an image model, the mean over
-        frames.
+        """The model's pooled output, else the mean of its tokens; of an image model, their mean or
+        spread over the frames, or both.
         """
         pooled, _ = self._read(x)
         return pooled
@@ -161,6 +209,7 @@ class HubEncoder(nn.Module):
             self.frames,
             self.fixed,
             self.tubelet,
+            self.time,
         )
 
     def about(self) -> dict[str, Any]:  # as the metadata of an encoder's file
@@ -179,6 +228,8 @@ class HubEncoder(nn.Module):
             "size": height,
             "crops": "processor",
         }
+        if self.frames is None:
+            about |= PICTURES_OF_A_VIDEO
         # of protocols that cut otherwise
         for key, attributes in (("mean", ("mean", "image_mean")), ("std", ("std", "image_std"))):
             for attribute in attributes:
@@ -470,13 +521,21 @@ def _timm(name: str, source: str) -> HubEncoder:
             f"{name}: cannot be loaded by timm {timm.__version__} ({_reason(e)}); take a folder "
             "that timm wrote, with all weights (transformers: hf:)"
         ) from e
+    return HubEncoder(
+        name, _Tokens(model), _timm_pictures(timm, model), build=lambda: _Tokens(build())
+    )
+
+
+def _timm_pictures(
+    timm: Any,
+    model: nn.Module,  # of timm
+) -> FramesOf:
+    "The pictures that a model of timm was trained on."
     cfg = timm.data.resolve_model_data_config(model)
     picture = timm.data.create_transform(**cfg)
     picture.mean = cfg["mean"]
     picture.std = cfg["std"]
-    return HubEncoder(
-        name, _Tokens(model), FramesOf(picture, "picture"), build=lambda: _Tokens(build())
-    )
+    return FramesOf(picture, "picture")
 
 
 def _timm_weights(
@@ -498,18 +557,64 @@ def _timm_weights(
     return cfg.hf_hub_id
 
 
+# --- the Python index
+
+
+def _published(name: str, source: str) -> HubEncoder:
+    if source not in ARCHITECTURES:
+        raise CheckpointError(
+            f"{name}: no package has weights of it; {did_you_mean(source, ARCHITECTURES)}"
+        )
+    try:
+        model = published_network(source)
+    except MissingPackage as e:
+        raise CheckpointError(f"{name}: {e}") from e
+    return HubEncoder(
+        name,
+        _Tokens(model),
+        _timm_pictures(importlib.import_module("timm"), model),
+        build=lambda: _Tokens(published_network(source, with_weights=False)),
+    )
+
+
 LOADERS: Mapping[str, Callable[[str, str], HubEncoder]] = {
     "hf": _hugging_face,
     "timm": _timm,
     "torchvision": _torchvision,
+    "published": _published,
 }
 
 
+def _split_time(
+    name: str,  # such as timm:NAME@spread
+) -> tuple[str, str]:  # the name without it; a word of `TIME`, '' where there is none
+    base, at, time = name.rpartition("@")
+    if not at or "/" in time or Path(name.partition(":")[2]).is_dir():
+        return name, ""
+    if time not in TIME:
+        raise CheckpointError(
+            f"{name}: what becomes of the frames is mean, spread or both, not {time!r}"
+        )
+    return base, time
+
+
 def load_hub(
-    name,  # hf: or timm:, each with FOLDER or OWNER/NAME; timm:NAME, torchvision:NAME
+    # hf: or timm:, each with FOLDER or OWNER/NAME; timm:NAME, torchvision:NAME, published:NAME; of
+    # a model of pictures also NAME@spread, NAME@both, NAME@mean
+    name,
 ) -> HubEncoder:
     "An encoder of another library, with its weights and its processor. `CheckpointError`."
-    prefix, _, source = str(name).partition(":")
+    whole, time = _split_time(str(name))
+    prefix, _, source = whole.partition(":")
     if not source.strip():
         raise CheckpointError(f"{name}: names no model; give its name or a folder")
-    return LOADERS[prefix](str(name), source)
+    encoder = LOADERS[prefix](whole, source)
+    if not time:
+        return encoder
+    if encoder.frames is not None:
+        raise CheckpointError(
+            f"{name}: is a model of clips, which makes one feature of all frames; leave @{time} out"
+        )
+    encoder.time = time
+    encoder.rename(str(name))
+    return encoder

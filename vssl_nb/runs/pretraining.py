@@ -455,6 +455,7 @@ def agree_on_manifest(manifest: Manifest) -> None:
 def refuse_untrainable(experiment: Experiment) -> None:
     "Refuse what can be refused before the first file is written. `ValueError`."
     refuse_too_large(experiment)
+    experiment.refuse_filling()
     try_step(experiment)
     agree_on_manifest(experiment.manifest)
 
@@ -658,8 +659,9 @@ def write_run_files(
         # what a kill left of a file half written
         for stray in out.glob(f".{name}.*"):
             stray.unlink()
-    write_json(out / "recipe.json", recipe)
+    # a folder with its card alone begins anew; with its recipe alone it would be refused
     write_json(out / "card.json", card)
+    write_json(out / "recipe.json", recipe)
 
 
 def export_run(

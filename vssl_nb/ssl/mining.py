@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['SAME_SOURCE', 'CASCADE_ORDERS', 'CASCADE_SIBLINGS', 'MINERS', 'is_same_source', 'topk_mask', 'TopK', 'stage_sizes',
-           'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'mining_precision', 'mining_hits',
-           'mining_recall', 'ClassMiningRecall']
+           'largest', 'stage_views', 'Cascade', 'make_miner', 'Mined', 'mine', 'draw_keys', 'as_if_mined',
+           'mined_by_labels', 'mining_precision', 'mining_hits', 'mining_recall', 'ClassMiningRecall',
+           'quality_of_mining']
 
 # %% ../../nbs/library/mining.ipynb #94168318
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import one_of
-from ..distributed import gather
+from ..distributed import gather, rank, world_size
 from ..names import look_up
+from ..rng import generator
 
 # %% ../../nbs/library/mining.ipynb #4911aee5
 SAME_SOURCE = ("positive", "negative", "ignored")
@@ -326,6 +328,48 @@ def mine(
         return Mined(topk, topk, excluded)
     return Mined(topk & ~same, topk, excluded, ignored=same)
 
+# %% ../../nbs/library/mining.ipynb #5a41c002
+def draw_keys(
+    among: Tensor,  # (B, K) bool
+    number: Tensor,  # (B, K) of each key, random
+    n: int,  # 0 to K
+) -> Tensor:  # (B, K) bool, at most n in a row
+    "Some of the keys, each as likely as the others: those with the lowest numbers."
+    first = number.masked_fill(~among, torch.inf).topk(n, 1, largest=False).indices
+    return torch.zeros_like(among).scatter_(1, first, True) & among
+
+
+def as_if_mined(
+    same_class: Tensor,  # (B, K) bool
+    closed: Tensor,  # (B, K) bool: no candidates, such as the query's recording
+    number: Tensor,  # (B, K) of each key, random
+    topk: int,  # keys of each query
+    precision: float,  # share of them that have its class
+) -> Tensor:  # (B, K) bool
+    "What a miner with this precision would take: so many keys of the class, the rest of others."
+    right = round(precision * topk)
+    taken = draw_keys(same_class & ~closed, number, right)
+    return taken | draw_keys(~same_class & ~closed, number, topk - right)
+
+
+def mined_by_labels(
+    same_class: Tensor,  # (B, K) bool
+    batch: Mapping[str, Any],  # label, source, step and part
+    memory: Any,  # K keys with their source, such as `Queue`
+    seed: int,  # of the run
+    topk: int,  # as of `as_if_mined`
+    precision: float,  # as of `as_if_mined`
+) -> tuple[Tensor, Tensor]:  # (B, K) bool: keys that are drawn; siblings
+    "Keys of a memory as a miner with this precision would take them, drawn anew in each step."
+    rng = generator("noise", seed, batch.get("step", 0), batch.get("part", 0))
+    numbers = rng.random((len(same_class) * world_size(), memory.size), "float32")
+    number = torch.from_numpy(numbers).chunk(world_size())[rank()].to(same_class.device)
+
+    unknown = torch.full_like(batch["label"], -1)
+    siblings = is_same_source(batch.get("source", unknown), memory.source)
+    closed = siblings | ~memory.valid
+    return as_if_mined(same_class, closed, number, topk, precision), siblings & memory.valid
+
 # %% ../../nbs/library/mining.ipynb #b2d7d7d7
 def _labelled(
     topk: Tensor,
@@ -498,3 +542,24 @@ class ClassMiningRecall(nn.Module):
     def class_logs(self) -> dict[str, Tensor]:  # name -> (rows,)
         "Recall and precision of the epoch for `mining.csv`; NaN without instances or queries."
         return {"cmr": self.per_class(), "pmr": self.precision()}
+
+# %% ../../nbs/library/mining.ipynb #5a41c005
+def quality_of_mining(
+    mined: Mined,
+    sim: Tensor,  # (B, K) similarity in the mining view
+    batch: Mapping[str, Any],  # its label (B,), -1 or left out where unknown, and its epoch
+    memory: Any,  # K keys with their label, such as `Queue`
+    cmr: ClassMiningRecall | None = None,  # counts what is mined rightly in an epoch
+) -> dict[str, Tensor]:  # name -> scalar, NaN where nothing has a label
+    "How good the mining of a batch is, for monitoring only."
+    unknown = torch.full((len(sim),), -1, device=sim.device)
+    label = batch.get("label", unknown)
+    logs = {
+        "mined": mining_precision(mined.others, label, memory.label),
+        "mined_r1": mining_recall(sim, ~mined.others, label, memory.label),
+    }
+    if cmr is not None:
+        cmr.update(mined.others, label, memory, batch.get("epoch", 0))
+        logs["mined_rk"] = mining_hits(mined.others, label, memory.label)
+        logs["cmr"] = cmr.median()
+    return logs

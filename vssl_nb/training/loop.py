@@ -56,7 +56,7 @@ class TrainingState:
     def state(self) -> dict[str, Any]:  # nested dict for `checkpoints.save`
         "The state for `load`; TrainError where a loss that is no number has spoiled the weights."
         if not self.finite:
-            raise _not_finite(self.step)
+            raise _not_finite(self.step, self.opt.param_groups[0]["lr"])
         return {"method": self.method.state_dict(), "opt": self.opt.state_dict(), "step": self.step}
 
     def load(
@@ -84,10 +84,17 @@ def never_learned(run: TrainingState) -> TrainError:
     )
 
 
-def _not_finite(step: int) -> TrainError:
+def _not_finite(
+    step: int,  # optimizer steps taken so far
+    lr: float,  # learning rate of the last one
+    dtype: torch.dtype = torch.float32,  # of the forward pass
+) -> TrainError:
+    remedies = [f"lower the learning rate, which was {lr:g}", "raise the temperature"]
+    if dtype != torch.float32:
+        remedies.append("train in float32")
     return TrainError(
         f"the loss stopped being a number at or before step {step}; no checkpoint was made "
-        "after that. Lower the learning rate, raise the temperature, or train in float32"
+        f"after that; {', or '.join(remedies)}"
     )
 
 # %% ../../nbs/library/loop.ipynb #77fae0a1
@@ -284,6 +291,7 @@ class StepResult:
     # loss, grad_norm, what the method reported, and whether every loss so far was finite
     numbers: Metrics
     clock: Clock  # where the time went
+    dtype: torch.dtype = torch.float32  # of the forward pass
 
     @property  # scalar on the device; None when no step was taken (a queue still filling)
     def loss(self) -> Tensor | None:
@@ -302,7 +310,7 @@ class StepResult:
         "Fetch the numbers; raises TrainError if the loss stopped being finite."
         numbers = self.numbers.read()
         if numbers.pop("finite") != 1:
-            raise _not_finite(self.step)
+            raise _not_finite(self.step, self.lr, self.dtype)
         numbers = {k: v for k, v in numbers.items() if k not in VOTES}
         return {"step": self.step, "epoch": self.epoch, "lr": self.lr} | numbers
 
@@ -626,7 +634,7 @@ def take_step(
     run.finite = metrics.device["finite"] == 1  # of all processes
     clock.mark("update")
     last = step_of_epoch + 1 == order.per_epoch
-    return StepResult(run.step, epoch, last, lr, videos, metrics, clock)
+    return StepResult(run.step, epoch, last, lr, videos, metrics, clock, dtype)
 
 
 def _update(

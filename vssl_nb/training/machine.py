@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from ..fields import Index, NonNegative, Settings
 from ..data.dataset import VideoCache
+from ..device import compiler_fault
 from ..distributed import world_size
 from ..nets.batchnorm import hide_from_compiler
 from ..terminal import leave_terminal
@@ -246,12 +247,11 @@ def compile_parts(
     device: torch.device,
 ) -> bool:  # False where nothing can be compiled
     "`torch.compile` all parts with parameters, in place; one sentence if this machine cannot."
-    try:
-        torch.compile(torch.sin)(torch.zeros(1, device=device))
-    except Exception as e:  # whatever is missing, training can go on without it
+    fault = compiler_fault(device)
+    if fault:
         print(
-            f"torch.compile does not work here ({type(e).__name__}: is a C++ compiler installed?); "
-            "training goes on uncompiled",
+            f"torch.compile does not work here ({fault}: is a C++ compiler installed?); training "
+            "goes on uncompiled",
             file=sys.stderr,
         )
         return False

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader
 import vssl_nb
 from ..distributed import Stopped, gather_objects, is_main, on_main, world_size
 from ..files import FileError, write_remedy, write_whole
-from ..progress import progress_bar
+from ..progress import progress_bar, speed_in_words
 from .checkpoints import save
 from .loop import Schedule, StepResult, TrainError, TrainingState
 from .loop import batch_order, fit
@@ -174,6 +174,7 @@ class RunLog:
         self.votes = set[str]()  # of all processes, in the step that was read last
         self.loss = ""
         self.speed = 0.0  # videos/s
+        self.decoding = 0.0  # share of the time in which steps wait for decoded videos
         self.since = time.monotonic()
 
     def note(
@@ -187,7 +188,10 @@ class RunLog:
         self.since = now
         self.flush()
         self.waiting = result
-        return f"{self.loss}{self.speed:.0f} videos/s"
+        words = f"{self.loss}{speed_in_words(self.speed, 'video')}"
+        if self.decoding >= 0.1:
+            words += f", {100 * self.decoding:.0f} % of the time waiting for decoding"
+        return words
 
     def flush(self) -> None:
         "Log the step that waits."
@@ -199,6 +203,8 @@ class RunLog:
         self.votes = result.votes()
         self.loss = f"loss {numbers['loss']:.3f}, " if "loss" in numbers else ""
         seconds = {part: round(s, 6) for part, s in result.clock.read().items()}
+        share = seconds["data"] / max(sum(seconds.values()), 1e-9)
+        self.decoding = 0.9 * self.decoding + 0.1 * share if self.decoding else share
         for log, row in zip(self.logs, (numbers, {"step": result.step} | seconds)):
             log.write(row)
 
@@ -452,6 +458,7 @@ def drive(
         return True
 
     words = ""  # of the caller
+    compiling = "compiling the networks and " if machine.compile else ""
     stopped = False
     with (
         stop_signals() as signals,
@@ -463,6 +470,7 @@ def drive(
             initial=run.step,
             desc=title,
             unit="step",
+            waits=f"{compiling}decoding the first videos",
             disable=not (machine.progress and is_main()),
         ) as bar,
     ):

@@ -6,7 +6,7 @@ from .data import Flow, MakeManifest, Toy
 from .measurement import Extract, Mine, ProbeCommand, Retrieve, UncertaintyCommand, VerdictCommand
 from .results import Claims, Demo, Report, Reproduce
 from .training import Cotrain, DryRunCommand, Finetune, Pretrain, Recipes
-from .use import Convert, Predict, Search
+from .use import Convert, Explore, Predict, Search
 
 COMMANDS: dict[str, Any] = {
     "demo": Demo,
@@ -19,6 +19,7 @@ COMMANDS: dict[str, Any] = {
     "cotrain": Cotrain,
     "extract": Extract,
     "search": Search,
+    "explore": Explore,
     "retrieve": Retrieve,
     "probe": ProbeCommand,
     "finetune": Finetune,

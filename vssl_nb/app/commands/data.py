@@ -103,6 +103,9 @@ class Flow(Command):
             self.manifest,
             self.compile,
         )
+        note = quick_way(job)
+        if note and not job.rank:
+            print(note, file=sys.stderr)
         done = job.run()
         if done.written or not job.rank:
             print(done)
@@ -132,6 +135,55 @@ class Flow(Command):
                 f"{other}: has the {column} {text!r} of {video}, and {manifest} has not; "
                 "choose another --manifest"
             )
+
+
+# pairs of 320 x 240 px a second on two cores of a processor, and on an H200, not compiled
+# (results/flow-*.json)
+PAIRS_A_SECOND = {
+    "tvl1": 2.8,
+    "tvl1, compiled": 9.2,
+    "tvl1, cuda": 79.0,
+    "tvl1-opencv": 2.7,
+    "dis": 285.0,
+}
+
+
+def quick_way(
+    job,  # an `ExtractionJob`
+) -> str:  # a sentence; '' where all takes a minute or less
+    "What slow flow will take, and what quick flow would."
+    way = job.method.settings["method"]
+    if job.method.device.type == "cuda":
+        way += ", cuda"
+    elif job.method.settings.get("compiled"):
+        way += ", compiled"
+    pairs, pixels = 0, 0
+    for i in job.share():
+        row = job.manifest.rows[i]
+        # a file is there when it is whole
+        if not (job.manifest.root / job.names[i]).exists():
+            pairs += row.frames - 1
+            pixels += (row.frames - 1) * row.width * row.height
+
+    usual_pairs = pixels / (320 * 240)
+    slow, quick = PAIRS_A_SECOND[way], PAIRS_A_SECOND["dis"]
+    if usual_pairs / slow <= 60:
+        return ""
+    where = "an H200 and on two cores" if way == "tvl1, cuda" else "two cores"
+    return (
+        f"TV-L1 of {pairs:,} pairs takes some {rough_time(usual_pairs / slow)}; --method dis is "
+        f"rougher and takes some {rough_time(usual_pairs / quick)} (measured on {where}: {slow:g} "
+        f"and {quick:g} pairs of 320 x 240 px a second)"
+    )
+
+
+def rough_time(
+    seconds: float,  # 1 or more
+) -> str:  # '9 minutes'
+    "A time that is known roughly."
+    if seconds >= 7200:
+        return f"{seconds / 3600:.0f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 
 # columns of a manifest that are measured

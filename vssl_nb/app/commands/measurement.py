@@ -36,7 +36,8 @@ class Retrieve(EncodingOptions):
     "Measure an encoder: is a test video's nearest training video of its class?"
 
     # run folder; released file (.tar, .pth); recipe (untrained); package.module:name of an encoder;
-    # hf:NAME, hf:FOLDER (transformers), timm:NAME, timm:FOLDER or torchvision:NAME; or a file of
+    # hf:NAME, hf:FOLDER (transformers), timm:NAME, timm:FOLDER, torchvision:NAME or
+    # published:efficientnet-lite0, of pictures also NAME@spread and NAME@both; or a file of
     # features
     source: str = word("RUN")
     data: Path | None = None  # manifest to measure on; none: the one the run was trained on
@@ -53,7 +54,8 @@ class Retrieve(EncodingOptions):
     view: str | None = None
     # folder for results and features; none: that of the run; of what is none, runs/<name>
     out: Path | None = None
-    baselines: bool = True  # also show chance, a colour histogram and an untrained encoder
+    # also show chance, colours, motion by hand, both together and an untrained encoder
+    baselines: bool = True
     # toy videos: does the encoder go by the scene, or by the motion, where the two disagree?
     conflict: bool = False
 
@@ -190,12 +192,14 @@ class Retrieve(EncodingOptions):
         if not (Path(self.source).is_dir() or of_hub(self.source)):
             raise Mistake(f"{self.source}: --conflict measures a run folder or hf:NAME; name one")
         from ...measure.health import conflict
+        from ...measure.windows import refuse_repeated_clips
         from ...papers.report import table
         from ...runs.evaluation import open_trained
         from ...training.run_folder import write_json
 
         t = open_trained(self.source, self.data, out)
         p = t.protocol(self.protocol, **fields)
+        refuse_repeated_clips(p, t.manifest.rows)
         shares = conflict(
             t.encoder, t.manifest, t.split, t.view, p, self.machine(), batch=self.batch, **t.views
         )
@@ -256,7 +260,7 @@ class Extract(EncoderOptions, WritingOptions):
     """
 
     protocol: str = "clean"  # clean, coclr_official, iic_official, rspnet or moquad
-    # also write them with the names of the videos, .npz or .csv; or another folder to keep them in
+    # also write them with the names of the videos, .npz, .csv or .parquet; or a folder
     out: Path | None = None
 
     writer: ClassVar[str] = "extract"
@@ -328,7 +332,7 @@ class Extract(EncoderOptions, WritingOptions):
             print(store)
         if not file:
             return
-        from ..search import write_video_features
+        from ...measure.feature_files import write_video_features
 
         rows = [manifest.rows[i] for i in features.row.tolist()]
         videos = [r.video for r in rows]
@@ -437,7 +441,8 @@ class VerdictCommand(RunOptions):
     labels.
     """
 
-    # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
+    # run folder; or hf:NAME, timm:NAME, torchvision:NAME, published:efficientnet-lite0 (of
+    # pictures also NAME@spread, NAME@both), or a folder for NAME
     folder: Path = word("RUN")
     videos: Annotated[int, "[4, inf)"] = 128  # training videos to look at, at most
     seconds: Positive = 120.0  # then no further ones are looked at, once there are 32

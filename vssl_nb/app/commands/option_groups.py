@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -47,6 +48,8 @@ class MachineOptions(Command):
         "As one object."
         from ...training.machine import Machine
 
+        if self.dtype == "bfloat16":
+            warn_of_emulation(self.device)
         return Machine(
             device=self.device,
             dtype=self.dtype or "float32",
@@ -102,6 +105,15 @@ class EncodingOptions(ReadingOptions):
     batch: Count = 64  # clips that go through the encoder together, at most
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the encoder; the table names bfloat16
 
+    def machine(
+        self,
+        **options,  # of `machine.Machine`
+    ):
+        "As one object."
+        if self.dtype == "bfloat16":
+            warn_of_emulation(self.device)
+        return super().machine(**options)
+
 
 class WritingOptions(Command):
     "Whether a file of somebody else may be written over."
@@ -128,7 +140,8 @@ class RunOptions(ReadingOptions):
 class EncoderOptions(EncodingOptions):
     "A run or an encoder of another library, and the videos on which it is measured."
 
-    # run folder; or hf:NAME, timm:NAME, torchvision:NAME, or a folder for NAME
+    # run folder; or hf:NAME, timm:NAME, torchvision:NAME, published:efficientnet-lite0, or a
+    # folder for NAME
     folder: Path = word("RUN")
     data: Path | None = None  # manifest; none: the one the run was trained on
 
@@ -195,6 +208,22 @@ def check_results(
 
 
 # -- words
+
+
+@cache  # once a command
+def warn_of_emulation(
+    device: str,  # auto, cpu, cuda or cuda:1
+) -> None:
+    "Say what bfloat16 costs on a processor that has no instructions for it."
+    from ...training.machine import fastest_dtype, pick_device
+
+    place = pick_device(device)
+    if place.type == "cpu" and fastest_dtype(place) == "float32" and is_first():
+        print(
+            "--dtype bfloat16: this processor has no instructions for it and emulates them, which "
+            "takes some twenty times as long as float32; leave --dtype out",
+            file=sys.stderr,
+        )
 
 
 def results_folder(

@@ -31,24 +31,27 @@ class Demo(Command):
 
 
 class Claims(Command):
-    "Print which claims of the papers are supported here, contradicted or open, and why."
+    "Print what became of the claims of the papers here: readings, worlds, verdicts and intervals."
 
     paper: str | None = None  # only those of one text, such as CPR
     ledger: Path | None = None  # .json file; none: results/claims.json of the clone
     form: Literal["text", "markdown"] = "text"  # of what is printed
 
     def run(self):
-        from ...papers import published
+        from ...papers import ledger
 
-        claims = published.CLAIMS.values()
+        claims = ledger.CLAIMS.values()
         paper = (self.paper or "").lower()
         numbers = [c.number for c in claims if paper in ("", c.paper.lower())]
         if not numbers:
             papers = ", ".join(dict.fromkeys(c.paper for c in claims))
             raise Mistake(f"--paper {self.paper}: no claim is of that paper; there are {papers}")
-        text = published.ledger_text if self.form == "text" else published.ledger_markdown
-        ledger = self.ledger or published.LEDGER
-        print(text(ledger, numbers), published.ledger_count(ledger), sep="\n\n")
+        file = self.ledger or ledger.LEDGER
+        if self.form == "text":
+            text = ledger.plain_text(file, numbers)
+        else:
+            text = ledger.markdown_table(file, numbers, ledger.SHORT_COLUMNS)
+        print(text, ledger.counted_verdicts(file), sep="\n\n")
 
 
 class Reproduce(MachineOptions):

@@ -1,0 +1,207 @@
+"""The numbers of the one experiment in README, lessons and how-tos are those of its file.
+
+Nothing here uses `course`: medians and differences are computed from the records."""
+
+import html
+import itertools
+import json
+import re
+import statistics
+
+import pytest
+from house import NBS, NUMBER, PICTURE, ROOT, cells, is_computed, name_of, notebooks, unfolded
+
+from vssl_nb.app.course import LESSONS as ADDED
+from vssl_nb.app.course import SEES, WRITTEN
+
+RECORDS = json.loads((ROOT / "results" / "experiment.json").read_text(encoding="utf-8"))["records"]
+VIEWS = {words: view for view, words in SEES.items()} | {"": "rgb", "both": "rgb"}
+ROWS = {words: row for row, words in WRITTEN.items()}
+WHOLE = 8  # seeds
+SEED = 41  # of the rows that are trained on a page
+# the ledger has results of its own
+PAGES = [p for p in notebooks() if p.parent.name in ("lessons", "how_to") and p.stem != "21_claims"]
+LESSONS = [p for p in PAGES if p.parent.name == "lessons"]
+
+LINE = re.compile(
+    r"^(?:world (both): )?(R@1|scene|motion|probe), (.+?)(?: on (frames|differences))? minus "
+    r"(.+?)(?: on (frames|differences))?: ([+-][\d.]+) points \((.+?)\), (\d+) seeds"
+    r"(?:; p .*| \(\w+\))?$",
+    re.M,
+)
+LIVE = re.compile(
+    r"here: +R@1 ([\d.]+) %, scene ([\d.]+) %, motion ([\d.]+) %.*\n"
+    r"stored: R@1 ([\d.]+) %, scene ([\d.]+) %, motion ([\d.]+) %"
+)
+TABLE_ROW = re.compile(
+    r"<tr[^>]*><td[^>]*>([^<]+)</td><td[^>]*>(frames|differences|both|)</td><td[^>]*>(<svg.*?</svg>)</td>"
+    r"<td[^>]*>([\d.]+)</td><td[^>]*>([\d.]+)</td><td[^>]*>([\d.]+)</td>"
+)
+R1 = re.compile(rf"R@1[^.;:|\n\d]{{0,40}}?({NUMBER})\s*(?:\\?%|points)|({NUMBER})\s*% R@1")
+SOURCE = "]("  # a link beside it
+
+
+def seeds(row, view, metric, world="plain"):
+    "Percent of each seed, at the standard budget."
+    standard = {"row": ROWS.get(row, row), "view": view, "budget": 1, "world": world}
+    return {r["seed"]: 100 * r[metric] for r in RECORDS if standard.items() <= r.items()}
+
+
+def outputs(page, kind):
+    "Outputs of a page of one kind: printed text and plain values, or HTML."
+    for cell in page:
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if kind == "html":
+                yield "".join(data.get("text/html", ""))
+            else:
+                yield "".join(output.get("text", "")) or "".join(data.get("text/plain", ""))
+
+
+def interval_of(differences):
+    "95 %: the means of all subsets of the seeds; of eight, the sixth from either end."
+    subsets = (
+        c for n in range(len(differences)) for c in itertools.combinations(differences, n + 1)
+    )
+    means = sorted(map(statistics.fmean, subsets))
+    out = round(0.025 * 2 ** len(differences) - 0.5)  # rounded down: 6 of 256, 1 of 64
+    return means[out - 1], means[-out]
+
+
+def wrong_lines(page):
+    "Printed differences that the records do not give."
+    for text in outputs(page, "text"):
+        for m in LINE.finditer(text):
+            world, metric, a, view_a, b, view_b, mean, interval, count = m.groups()
+            metric = "r1" if metric == "R@1" else metric
+            one, other = (
+                seeds(row, VIEWS[view or "frames"], metric, world or "plain")
+                for row, view in ((a, view_a), (b, view_b))
+            )
+            differences = [one[s] - other[s] for s in sorted(one.keys() & other.keys())]
+            right = len(differences) == int(count)
+            right = right and abs(statistics.fmean(differences) - float(mean)) < 0.0501
+            printed = [float(x) for x in re.findall(r"[+-][\d.]+", interval)]
+            expected = differences if "by seed" in interval else interval_of(differences)
+            right = right and printed == pytest.approx(expected, abs=0.0501)
+            if not right:
+                yield m[0]
+
+
+def wrong_rows(page):
+    "Lines of tables that the records do not give."
+    for text in outputs(page, "html"):
+        world = "both" if "World both." in text else "plain"
+        for m in TABLE_ROW.finditer(text):
+            title, sees, dots, *numbers = m.groups()
+            name, counted = re.fullmatch(
+                r"(.*?)(?: \((\d+) seeds\))?", html.unescape(title)
+            ).groups()
+            values = [
+                seeds(name, VIEWS[sees], metric, world) for metric in ("r1", "scene", "motion")
+            ]
+            if not values[0]:
+                yield f"{name}, {sees}: no such row"
+                continue
+            medians = [statistics.median(v.values()) for v in values]
+            right = [float(x) for x in numbers] == pytest.approx(medians, abs=0.0501)
+            right = right and dots.count("<circle") == len(values[0]) == int(counted or WHOLE)
+            if not right:
+                yield f"{title}, {sees}: {numbers}"
+
+
+def wrong_live(page):
+    "Rows trained on the page that are not the stored one, or a stored one that is in no record."
+    known = {
+        tuple(f"{100 * r[metric]:.1f}" for metric in ("r1", "scene", "motion"))
+        for r in RECORDS
+        if r["seed"] == SEED
+    }
+    for text in outputs(page, "text"):
+        for m in LIVE.finditer(text):
+            if m.groups()[:3] != m.groups()[3:] or m.groups()[3:] not in known:
+                yield m[0]
+
+
+def shown_numbers(page):
+    "All numbers of the outputs of a page, without those of pictures."
+    text = "\n".join([*outputs(page, "text"), *outputs(page, "html")])
+    text = re.sub(r"<svg.*?</svg>|<script.*?</script>", "", PICTURE.sub("", text), flags=re.S)
+    return [float(x) for x in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+def unfounded(page):
+    "R@1 in prose that the page does not print and no link beside it gives."
+    known = shown_numbers(page)
+    for cell in unfolded(page):
+        if cell["cell_type"] != "markdown":
+            continue
+        for block in cell["source"].split("\n\n"):
+            for m in R1.finditer(block):
+                number = m[1] or m[2]
+                if SOURCE not in block and not is_computed(number, known):
+                    yield block[max(0, m.start() - 40) : m.end() + 10]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_tables_differences_and_live_rows_are_those_of_the_file(path):
+    page = cells(path)
+    wrong = [*wrong_lines(page), *wrong_rows(page), *wrong_live(page)]
+    assert not wrong, f"make pages PAGES={path.relative_to(ROOT)}: {wrong}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_each_r1_in_prose_has_a_source(path):
+    assert not [*unfounded(cells(path))]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_a_row_that_waits_for_seeds_is_named_with_its_command(path):
+    text = "\n".join(c["source"] for c in cells(path) if c["cell_type"] == "markdown")
+    named = {
+        name.strip('"')
+        for rows in re.findall(r"`python benchmarks/experiment\.py [^`]*--rows ([^`]+)`", text)
+        for name in re.findall(r'"[^"]+"|\S+', rows)
+    }
+    waiting = {row for row, view in ADDED[path.name[:2]] if len(seeds(row, view, "r1")) < WHOLE}
+    assert waiting <= named
+    if "for the seeds 45 to 48" in text:
+        rows = [r["seed"] for r in RECORDS if r["row"] in named and r["world"] == "plain"]
+        assert not {45, 46, 47, 48} <= {*rows}, "the rows are whole: say what they show"
+
+
+def test_lessons_show_the_file():
+    "The patterns above see what the pages store."
+    pages = [cells(p) for p in LESSONS]
+    text = "\n".join(t for page in pages for t in outputs(page, "text"))
+    tables = "\n".join(t for page in pages for t in outputs(page, "html"))
+    assert len(LINE.findall(text)) >= text.count(" minus ") >= 30
+    assert len(LIVE.findall(text)) == text.count("stored: R@1") >= 10
+    assert len(TABLE_ROW.findall(tables)) >= 200
+
+
+def mutated(path, old, new):
+    "The cells of a page in which one number was changed."
+    text = path.read_text(encoding="utf-8")
+    assert old in text, (name_of(path), old)
+    return json.loads(text.replace(old, new, 1))["cells"]
+
+
+def joined(page):
+    "Cells as `house.cells` gives them."
+    return [c | {"source": "".join(c["source"])} for c in page]
+
+
+def test_a_changed_number_is_seen():
+    page = NBS / "lessons" / "04_infonce.ipynb"
+    median = statistics.median(seeds("InfoNCE", "rgb", "r1").values())
+    assert [*wrong_rows(joined(mutated(page, f">{median:.1f}<", ">15.0<")))]
+    assert [*wrong_lines(joined(mutated(page, "minus untrained: -", "minus untrained: +")))]
+    low = re.search(r"minus untrained: .*?\((.+?) to", page.read_text(encoding="utf-8"))[1]
+    assert [*wrong_lines(joined(mutated(page, f"({low} to", "(-99.0 to")))]
+    assert [*wrong_live(joined(mutated(page, "here:   R@1 ", "here:   R@1 1")))]
+
+    page = NBS / "lessons" / "08_motion.ipynb"
+    assert not [*unfounded(cells(page))]
+    prose = {"cell_type": "markdown", "metadata": {}, "source": "Its R@1 is 42.42 %."}
+    assert [*unfounded([prose, *cells(page)])] == ["Its R@1 is 42.42 %."]
