@@ -517,20 +517,10 @@ def test_what_counts_as_other_code(tmp_path):
     assert code("a = 1\nb = 2\na") == code("a = 1", "b = 2\na") != code("a", "a = 1\nb = 2")
 
 
-# Lessons that took a little more than two minutes when they were stored: to be cut. It is a debt,
-# and no page may join it.
-LONG_LESSONS = {
-    "lessons/06_byol.ipynb": 130,
-    "lessons/07_labels.ipynb": 130,
-    "lessons/17_lejepa.ipynb": 145,
-    "lessons/18_masked.ipynb": 135,
-}
-
-
 def test_no_page_keeps_a_reader_for_over_two_minutes():
     # `busy`: what it took when the machine had other work, or was slower
     seconds = {page: s["seconds"] for page, s in stored().items()}
-    slow = {page: s for page, s in seconds.items() if s > LONG_LESSONS.get(page, 120)}
+    slow = {page: s for page, s in seconds.items() if s > 120}
     assert not slow, f"measured when the outputs were stored: {slow}"
 
 
