@@ -27,7 +27,9 @@ differs and ends; `--mixed` goes on with other code, and each record names the c
 
 import json
 import os
+import signal
 import statistics
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -652,6 +654,9 @@ def main() -> None:
             follow(units, a.jobs)
     except NotFinished as e:
         stop(str(e))
+    except KeyboardInterrupt as e:  # trainings have saved themselves
+        print("stopped; the same command goes on", file=sys.stderr)
+        raise SystemExit(128 + getattr(e, "signal", signal.SIGINT)) from None
     print_table(run.results)
 
 

@@ -180,3 +180,15 @@ def test_a_short_table_has_landmarks_and_the_last_rows_and_folds_the_others():
     assert few.count("<tr") == len(short.rows) + 1 and folded.count("<tr") == len(whole.rows) + 1
     # a lesson without rows: the last two of the table
     assert [r.name for r in course.lesson_table("14").short().rows][-2:] == names[-2:]
+
+
+def test_a_table_takes_further_rows_to_compare_with():
+    added = course.added_rows("12")
+    table = added.beside(("bank", "rgb"))
+    new = [r for r in added.rows if r.new]
+    assert [r for r in table.rows if r.new] == new and [*table.rows[-len(new) :]] == new
+    further = table.rows[-len(new) - 1]
+    assert further.r1 == tuple(100 * r["r1"] for r in course.seeds_of("bank", "rgb"))
+    assert len(table.rows) == len(added.rows) + 1
+    with pytest.raises(course.CourseError, match="no such row"):
+        added.beside(("no such row", "rgb"))

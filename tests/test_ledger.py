@@ -302,6 +302,35 @@ def test_texts(writer, tmp_path):
     assert "nats" in ledger.plain_text(file, [25]) or "holds" in ledger.plain_text(file, [25])
 
 
+def test_the_main_line_of_a_claim_is_the_first_that_was_judged(writer, tmp_path):
+    "Not the first that is listed: what was not run, or has no premise, says nothing of a claim."
+
+    def main_line(number):
+        lines = {row.reading.number: (row, alone) for row, alone, _ in ledger.main_rows(file)}
+        return lines[number]
+
+    more = {("ubernce", "rgb"): (50.0, 0.0), ("queue", "rgb"): (14.0, 0.0)}
+    write_results(tmp_path, ROWS | more)
+    file = written(writer, tmp_path)
+    first = next(r for r in READINGS if r.number == 1)
+    row, alone = main_line(1)  # twice the budget is listed first, and was not run
+    assert (row.reading.world, alone.word) == ("plain toy", "holds")
+    assert first.world == "plain toy, twice the budget"
+    # only our form of claim 28 was run: its main line stays the released one
+    row, alone = main_line(28)
+    assert (row.reading.reading, alone.word) == ("as released", NOT_RUN)
+
+    # of the stored ledger: nothing that was judged, or even run, stands behind what was not
+    rank = {word: 0 for word in ("holds", "fails", "no difference above")} | {NOT_RUN: 2}
+    best = {number: 2 for number in CLAIMS}
+    rows = ledger.read_rows()
+    for row, (alone, _) in zip(rows, ledger.verdicts_of(rows)):
+        if not row.reading.is_ours:
+            number = row.reading.number
+            best[number] = min(best[number], rank.get(alone.word, 1))
+    assert {r.reading.number: rank.get(a.word, 1) for r, a, _ in ledger.main_rows()} == best
+
+
 def test_claims_on_the_command_line(capsys):
     assert main(["claims", "--paper", "moquad"]) == 0
     printed = capsys.readouterr().out

@@ -217,6 +217,16 @@ class LessonTable:
         "The landmarks and what was added last; the other rows are folded."
         return ShortTable(self)
 
+    def beside(
+        self,
+        *rows: tuple[str, str],  # row and view, such as one that the new rows are compared with
+    ) -> "LessonTable":
+        "The same with further rows above the new ones. `CourseError`."
+        old = (r for r in self.rows if not r.new)
+        further = (_table_row(*row, False, world=self.world) for row in rows)
+        new = (r for r in self.rows if r.new)
+        return LessonTable((*old, *further, *new), self.world)
+
     def __repr__(self) -> str:
         lines = [
             f"{r.title:36} {r.sees:11} {statistics.median(r.r1):5.1f} "

@@ -55,7 +55,7 @@ def hardest(
     best = sim.detach().masked_fill(~among, -torch.inf).topk(k, 1).indices
     return torch.zeros_like(among).scatter_(1, best, True)
 
-
+# %% ../../nbs/lessons/13_moquad.ipynb #d413bfa9
 def quadruple_loss(
     sim: Tensor,  # of `against_all`
     own: Mapping[str, Tensor],  # of `against_all`

@@ -17,7 +17,11 @@ from typing import Any
 
 from ..config import read_lines
 from .verdicts import (
+    FAILS,
+    HOLDS,
     LEAST_SEEDS,
+    NOT_RUN,
+    OPEN,
     Arm,
     Link,
     Premise,
@@ -477,13 +481,20 @@ def plain_text(
 
 
 def main_rows(path: str | Path = LEDGER) -> Iterator[tuple[LedgerRow, ClaimVerdict, ClaimVerdict]]:
-    "The first reading of each claim that is not ours, with its verdict alone and over the ledger."
+    """Of each claim its main line, with its verdict alone and over the ledger: of the readings that
+    are not ours the first one that was judged (holds, fails, or no difference above x), else the
+    first one that was run, else the first one.
+    """
     rows = read_rows(path)
-    seen: set[int] = set()
+    lines: dict[int, list[tuple[LedgerRow, ClaimVerdict, ClaimVerdict]]] = {}
     for row, (alone, together) in zip(rows, verdicts_of(rows)):
-        if row.reading.number not in seen and not row.reading.is_ours:
-            seen.add(row.reading.number)
-            yield row, alone, together
+        if not row.reading.is_ours:
+            lines.setdefault(row.reading.number, []).append((row, alone, together))
+
+    for of_claim in lines.values():
+        judged = [line for line in of_claim if line[1].word in (HOLDS, FAILS, OPEN)]
+        run = [line for line in of_claim if line[1].word != NOT_RUN]
+        yield (judged or run or of_claim)[0]
 
 
 def counted_verdicts(path: str | Path = LEDGER) -> str:
