@@ -4,7 +4,7 @@
 
 Trains `provico-toy` and its neighbours, each with the same videos: without mining (appendix Table
 2), other weights of the prior and fewer samples (Table 4), one clip, a smaller batch (appendix
-Table 1), and the two choices that the paper leaves open and that decide most: which variance Eq. 10
+Table 1), and the two choices that the paper leaves open: which variance Eq. 10
 means, and the threshold. Measured for each: R@1 of the features, of the means and of match
 probability (appendix Table 3). For the first, and for the other variance: uncertainty and R@1 over
 the training, accuracy in bins of uncertainty (Figure 4), uncertainty of mixed and masked clips

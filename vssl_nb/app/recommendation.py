@@ -56,8 +56,9 @@ def recommend(
     """Which encoder to take for such videos on such a machine.
 
     What it rests on: JHMDB, 60, 250 and 491 clips (nbs/how_to/some_hundred_clips.ipynb), where no
-    training of one to three minutes is above motion by hand, and the published encoder is, each
-    time by its interval. Beyond that nothing was measured here.
+    training of one to three minutes (one or two seeds) is above motion by hand. Of three forms of
+    the published encoder the best one on these test clips, `PUBLISHED`, is, each time by its
+    interval. Beyond that nothing was measured here.
     """
     training = (
         f"A training of your own: on 60 to 491 clips of JHMDB none of one to three minutes was "
@@ -90,7 +91,10 @@ def recommend(
     name = published_name(still)
     reason = "because nothing moves in most of these videos, and it was trained on pictures"
     if still < MOSTLY_STILL_SAMPLE:
-        reason = "because on 60, 250 and 491 clips of JHMDB it was above motion by hand"
+        reason = (
+            "because on 60, 250 and 491 clips of JHMDB it was above motion by hand, as the best of "
+            "three forms"
+        )
     command = f"vssl-nb search VIDEO --data {data} --encoder {name}"
     reach = f"It is installed: {command}"
     until: tuple[str, ...] = ()

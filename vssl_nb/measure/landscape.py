@@ -97,6 +97,8 @@ class Groups:
             return f"the groups run into each other ({scale})"
         if self.silhouette < 0.3:
             return f"the groups touch ({scale})"
+        if self.silhouette < 0.5:
+            return f"the groups have some border ({scale})"
         return f"the groups are well apart ({scale})"
 
 

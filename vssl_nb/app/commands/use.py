@@ -35,8 +35,8 @@ class Search(ReadingOptions, WritingOptions):
     # also write the answers: .csv, .json or .html (it plays), new or written by this
     out: tuple[Path, ...] = ()
     # answer with spans inside the videos, about as long as the query, such as
-    # match.mp4@61.20-64.40; the first time, windows of all videos are encoded, which takes some
-    # ten times as long as an index
+    # match.mp4@61.20-64.40; the first time, windows of all videos are encoded, which takes much
+    # longer than an index
     spans: bool = False
     update: bool = True  # look for new, changed and vanished videos first
     # clips of a video whose mean is its feature; none: as in the index; in a new one 10, of an
