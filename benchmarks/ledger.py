@@ -27,7 +27,7 @@ from typing import Any
 import measurement
 import numpy as np
 from scipy.special import chdtri, nctdtr, stdtrit
-from stamps import changed_modules, git
+from stamps import changed_modules, git, stamps_of
 
 from vssl_nb.papers.ledger import (
     CURRENCIES,
@@ -150,11 +150,7 @@ class Experiment(Source):
         return sorted(rule), sorted(runs)
 
     def code(self) -> str:
-        modules = {k: v for s in self.results.get("stamps", ()) for k, v in s["modules"].items()}
-        changed = changed_modules(modules)
-        if not changed:
-            return ""
-        return f"older code: {len(changed)} of {len(modules)} modules have changed since"
+        return code_since(self.results.get("stamps", ()))
 
     def spent(self, place: Stored) -> list[Record]:
         return [r["whole"] for r in self.records(place).values() if "whole" in r]
@@ -176,7 +172,7 @@ class Experiment(Source):
 
 
 class SeedFile(Source):
-    "An older file: seeds with rows, and other numbers by name, such as a premise."
+    "A file of seeds with rows, and other numbers by name, such as a premise."
 
     def __init__(self, file: Path):
         self.file, self.results = file, results_of(file)
@@ -199,10 +195,13 @@ class SeedFile(Source):
 
     def commits(self, places: Iterable[Stored]) -> tuple[list[str], list[str]]:
         rule = self.results.get("rule")
-        return [rule] if rule else [], commits_of([self.file])
+        stamps = stamps_of(self.results)
+        runs = sorted({s["head"] for s in stamps}) if stamps else commits_of([self.file])
+        return [rule] if rule else [], runs
 
     def code(self) -> str:
-        return "older code: of before stamps"
+        stamps = stamps_of(self.results)
+        return code_since(stamps) if stamps else "older code: of before stamps"
 
 
 class Looks(Source):
@@ -226,6 +225,15 @@ class Looks(Source):
 
     def code(self) -> str:
         return "older code: of before stamps"
+
+
+def code_since(stamps: Iterable[Record]) -> str:  # '' where it is that of now
+    "How many modules of stamped runs have changed."
+    modules = {name: digest for stamp in stamps for name, digest in stamp["modules"].items()}
+    changed = changed_modules(modules)
+    if not changed:
+        return ""
+    return f"older code: {len(changed)} of {len(modules)} modules have changed since"
 
 
 def commits_of(files: Sequence[Path]) -> list[str]:

@@ -246,6 +246,17 @@ def test_numbers_of_older_files(writer, tmp_path):
     assert row.rule == ("ddd",)
 
 
+def test_a_stamped_file_of_seeds_names_its_commits_and_what_has_changed(writer, tmp_path):
+    write_results(tmp_path)
+    file = tmp_path / "world-spoiled.json"
+    stamp = {"head": "abc", "modules": {"vssl_nb.data.toy": "another digest"}}
+    content = json.loads(file.read_text()) | stamp | {"continued": [stamp | {"head": "def"}]}
+    file.write_text(json.dumps(content))
+    row = row_of(written(writer, tmp_path), 23, "as printed, all directions in Eq. 10")
+    assert row.runs == ("abc", "def") and row.rule == ("ddd",)
+    assert row.code == "older code: 1 of 1 modules have changed since"
+
+
 def test_an_untrained_encoder_from_another_file_counts_where_it_has_all_seeds(writer, tmp_path):
     write_results(tmp_path)
     for seeds, measured in ((SEEDS, True), (range(41, 48), False)):
