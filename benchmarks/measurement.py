@@ -85,8 +85,9 @@ def portable(text: str) -> str:
 
 
 def command() -> str:
-    "The command that runs."
-    return portable(" ".join(sys.argv))
+    "The command that runs; of a path elsewhere on the machine its last part."
+    words = (portable(word) for word in sys.argv)
+    return " ".join(Path(word).name if Path(word).is_absolute() else word for word in words)
 
 
 # ---- clocks and rounds

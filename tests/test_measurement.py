@@ -267,3 +267,11 @@ def test_whether_a_run_is_finished(tmp_path):
 def test_folders_are_named_after_runs():
     assert run_folders.folder_name("s=3, r=0.6, cycle 2") == "s-3-r-0-6-cycle-2"
     assert run_folders.folder_name("+AD-Pos") == "AD-Pos"
+
+
+def test_a_command_names_no_folder_of_the_machine(monkeypatch, tmp_path):
+    script = str(measurement.ROOT / "benchmarks" / "walk.py")
+    words = [script, "--data", str(tmp_path / "jhmdb"), "--out", "results/walk.json", "a/b"]
+    monkeypatch.setattr(sys, "argv", words)
+    expected = "benchmarks/walk.py --data jhmdb --out results/walk.json a/b"
+    assert measurement.command() == expected
