@@ -48,12 +48,12 @@ def seeds(row, view, metric, world="plain"):
 
 
 def outputs(page, kind):
-    "Outputs of a page of one kind: printed text and plain values, or HTML."
+    "Outputs of a page of one kind: printed text and plain values, HTML, or Markdown."
     for cell in page:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
-            if kind == "html":
-                yield "".join(data.get("text/html", ""))
+            if kind in ("html", "markdown"):
+                yield "".join(data.get(f"text/{kind}", ""))
             else:
                 yield "".join(output.get("text", "")) or "".join(data.get("text/plain", ""))
 
@@ -175,12 +175,38 @@ def test_lessons_show_the_file():
     pages = [cells(p) for p in LESSONS]
     text = "\n".join(t for page in pages for t in outputs(page, "text"))
     tables = "\n".join(t for page in pages for t in outputs(page, "html"))
-    # the differences of real clips in lesson 20 are of another file
-    real = ("|", "UCF101", "JHMDB")
-    differences = [t for t in text.splitlines() if " minus " in t and not t.startswith(real)]
+    # the one of real clips in lesson 20 is of another file, and has a test of its own
+    differences = [t for t in text.splitlines() if " minus " in t and not t.startswith("JHMDB")]
     assert len(LINE.findall(text)) >= len(differences) >= 30
     assert len(LIVE.findall(text)) == text.count("stored: R@1") >= 10
     assert len(TABLE_ROW.findall(tables)) >= 200
+
+
+def real_differences():
+    "Those that lesson 20 prints, from the files of real clips: points with their interval."
+
+    def points(row, name):
+        low, high = row[f"{name}_interval"]
+        return f"{100 * row[name]:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})"
+
+    for file in ("evidence", "evidence-jhmdb"):
+        rows = json.loads((ROOT / "results" / f"{file}.json").read_text(encoding="utf-8"))["rows"]
+        for row in rows:
+            if row["name"] in ("ubernce", "coclr", "cpr", "iic", "coclr, both"):
+                yield row["name"], " ".join(points(row, "r1_gap"))
+    published = json.loads((ROOT / "results" / "published-jhmdb.json").read_text(encoding="utf-8"))
+    spread = next(r for r in published["sizes"][-1]["rows"] if r["name"] == "published, spread")
+    yield "published", " points ".join(points(spread["above"]["motion by hand"], "r1"))
+
+
+def test_differences_of_real_clips_are_those_of_their_files():
+    page = cells(NBS / "lessons" / "20_real.ipynb")
+    shown = "\n".join([*outputs(page, "markdown"), *outputs(page, "text")])
+    expected = [*real_differences()]
+    assert len(expected) == 9  # CPR and IIC were trained on UCF101 alone
+    assert [(name, text) for name, text in expected if text not in shown] == []
+    printed = re.findall(r"[+-][\d.]+ (?:points )?\([+-][\d.]+ to [+-][\d.]+\)", shown)
+    assert {*printed} - {text for _, text in expected} == set()
 
 
 def mutated(path, old, new):
