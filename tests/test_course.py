@@ -76,6 +76,21 @@ def test_differences_are_paired_by_seed(results):
     assert "R@1, InfoNCE minus untrained: +3.0 points" in repr(difference)
 
 
+def test_differences_stand_on_one_scale():
+    wide = course.Difference("a < b", "c", "r1", (-42.0, -31.0, 0.0, 12.0, 3.0, 7.0))
+    few = course.Difference("d", "e", "scene", (1.0, 2.0))
+    table = course.differences(wide, few)
+    assert table.reach == 50  # a multiple of ten that has the widest difference
+    assert repr(table).splitlines() == [repr(wide), repr(few)]
+
+    page = table._repr_html_()
+    assert "a &lt; b" in page and "<title>-42.0</title>" in page and "none yet" in page
+    assert page.count("<circle") == 8 and page.count('stroke-width="3"') == 1  # one interval
+    at_zero = '<line x1="110.0" y1="1"'  # the middle of 220 px
+    assert page.count(at_zero) == 2
+    assert f'cx="{6 + 208 * 8 / 100:.1f}"' in page  # -42 of -50 to 50
+
+
 def test_few_seeds_are_counted_and_have_no_interval(results):
     table = course.lesson_table("04")
     assert [r.title for r in table.rows][-1] == "InfoNCE (2 seeds)"
@@ -137,10 +152,14 @@ def test_what_a_search_has_tried(tmp_path, monkeypatch):
     file = tmp_path / "experiment.json"
     file.write_text(json.dumps({"records": [], "search": search}))
     monkeypatch.setattr(course, "RESULTS", file)
-    assert course.tried("infonce").splitlines() == [
+    assert repr(course.tried("infonce")).splitlines() == [
         "seed 30: rate 0.001, temperature 0.1    R@1 15.4 %, scene  99 %",
         "seed 30: rate 0.0003, temperature 0.05  R@1  9.0 %, scene  99 %",
     ]
+    page = course.tried("infonce")._repr_html_()
+    assert page.startswith("<details><summary>settings that were tried: InfoNCE on frames")
+    names = [cell.split(">")[-1] for cell in page.split("</th>")[:-1]]
+    assert names == ["seed", "rate", "temperature", "R@1", "scene"]
     with pytest.raises(course.CourseError, match="row='byol', view='rgb': its settings were not"):
         course.tried("byol")
 

@@ -519,3 +519,18 @@ def test_the_legend_and_the_queue_of_moco():
     ]
     # dashed: the momentum update, three of keys, the legend's
     assert (len(arrows), arrows.count("-")) == (12, 7)
+
+
+def test_the_source_of_a_method_begins_at_the_margin():
+    class Twice:
+        def forward(self, x):
+            return 2 * x
+
+        def after_step(self):
+            "Nothing."
+
+    shown = show.source(Twice.forward, Twice.after_step)
+    assert repr(shown) == (
+        'def forward(self, x):\n    return 2 * x\n\ndef after_step(self):\n    "Nothing."'
+    )
+    assert shown._repr_markdown_() == f"```python\n{shown!r}\n```"

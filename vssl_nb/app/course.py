@@ -422,11 +422,14 @@ class Difference:
             return f"{low:+.1f} to {high:+.1f}"
         return "no interval yet; by seed " + ", ".join(f"{x:+.1f}" for x in self.seeds)
 
+    @property
+    def metric_name(self) -> str:
+        return {"r1": "R@1", "r5": "R@5"}.get(self.metric, self.metric)
+
     def __repr__(self) -> str:
-        name = {"r1": "R@1"}.get(self.metric, self.metric)
         world = "" if self.world == "plain" else f"world {self.world}: "
         return (
-            f"{world}{name}, {self.a} minus {self.b}: {self.mean:+.1f} points "
+            f"{world}{self.metric_name}, {self.a} minus {self.b}: {self.mean:+.1f} points "
             f"({self.written_interval}), {len(self.seeds)} seeds"
         )
 
@@ -452,25 +455,158 @@ def difference_of(
     return Difference(first, second, metric, paired, world)
 
 
+@dataclass(frozen=True)
+class DifferenceTable:
+    "Differences below one another, on one scale; it displays itself."
+
+    differences: tuple[Difference, ...]
+
+    @property
+    def reach(self) -> int:  # points, a multiple of ten
+        "How far the scale goes to both sides of 0."
+        points = [x for d in self.differences for x in (*d.seeds, *d.interval) if math.isfinite(x)]
+        return max(10, 10 * math.ceil(max(map(abs, points)) / 10))
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.differences))
+
+    def _repr_html_(self) -> str:
+        names = (
+            "row",
+            "minus",
+            "of",
+            "a dot a seed, the bar the interval",
+            "mean",
+            "95 %",
+            "seeds",
+        )
+        head = "".join(f'<th style="{_difference_style(i)}">{n}</th>' for i, n in enumerate(names))
+        body = "".join(_difference_row(d, self.reach) for d in self.differences)
+        worlds = {d.world for d in self.differences} - {"plain"}
+        note = "".join(f"World {world}. " for world in sorted(worlds)) + (
+            "Points, the difference of two rows for each seed: right of the dashed line the first "
+            f"row is higher. The line runs from &minus;{self.reach} to +{self.reach}."
+        )
+        table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
+        return f"{table}<p><small>{note}</small></p>"
+
+
+def differences(
+    *given: Difference,  # of `difference_of`
+) -> DifferenceTable:
+    "Several differences as one table."
+    return DifferenceTable(given)
+
+
+def _difference_style(column: int) -> str:
+    "Names to the left, numbers to the right."
+    return f"text-align:{'left' if column < 4 else 'right'};padding:0 .45em"
+
+
+def _difference_row(
+    difference: Difference,
+    reach: int,  # points
+) -> str:
+    bounded = math.isfinite(difference.interval[0])
+    cells = [
+        html.escape(difference.a),
+        html.escape(difference.b),
+        difference.metric_name,
+        _dots_about_zero(difference, reach),
+        f"{difference.mean:+.1f}",
+        difference.written_interval if bounded else "none yet",
+        str(len(difference.seeds)),
+    ]
+    made = (f'<td style="{_difference_style(i)}">{cell}</td>' for i, cell in enumerate(cells))
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _dots_about_zero(
+    difference: Difference,
+    reach: int,  # points
+    width: int = 220,  # px
+) -> str:  # an SVG
+    "A dot a seed, the interval as a bar, the mean as a stroke, and a dashed line at 0."
+
+    def x(points: float) -> str:
+        return f"{6 + (width - 12) * (points + reach) / (2 * reach):.1f}"
+
+    line = f'<line x1="6" y1="10" x2="{width - 6}" y2="10" stroke="#d0d0d0"/>'
+    dash = f'<line x1="{x(0)}" y1="1" x2="{x(0)}" y2="19" stroke="#8a8a8a" stroke-dasharray="2 2"/>'
+    low, high = difference.interval
+    bar = ""
+    if math.isfinite(low):
+        bar = f'<line x1="{x(low)}" y1="10" x2="{x(high)}" y2="10" stroke="#1f4e79" '
+        bar += 'stroke-width="3"/>'
+    dots = "".join(
+        f'<circle cx="{x(v)}" cy="10" r="3.5" fill="#2e75b6" fill-opacity="0.45">'
+        f"<title>{v:+.1f}</title></circle>"
+        for v in difference.seeds
+    )
+    mean = x(difference.mean)
+    stroke = f'<line x1="{mean}" y1="4" x2="{mean}" y2="16" stroke="#1f4e79" stroke-width="2"/>'
+    return f'<svg width="{width}" height="20" role="img">{line}{dash}{bar}{dots}{stroke}</svg>'
+
+
+@dataclass(frozen=True)
+class Trials:
+    "What the search of a row's settings has measured; it displays itself, folded."
+
+    row: str
+    view: str
+    trials: tuple[dict[str, Any], ...]  # of `search` in the stored file
+
+    @staticmethod
+    def settings(trial: Mapping[str, Any]) -> dict[str, str]:
+        "The rate and a method's own settings."
+        return {k: f"{v:g}" for k, v in {"rate": trial["lr"], **trial["own"]}.items()}
+
+    def __repr__(self) -> str:
+        words = [
+            f"seed {t['seed']}: " + ", ".join(f"{k} {v}" for k, v in self.settings(t).items())
+            for t in self.trials
+        ]
+        width = max(map(len, words))
+        return "\n".join(
+            f"{w:{width}}  R@1 {100 * t['r1']:4.1f} %, scene {100 * t['scene']:3.0f} %"
+            for w, t in zip(words, self.trials)
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "seed": str(t["seed"]),
+                **self.settings(t),
+                "R@1": f"{100 * t['r1']:.1f}",
+                "scene": f"{100 * t['scene']:.0f}",
+            }
+            for t in self.trials
+        ]
+        names = [*dict.fromkeys(name for row in rows for name in row)]
+        names.sort(key=lambda name: name in ("R@1", "scene"))  # the numbers last
+        style = 'style="text-align:right;padding:0 .45em"'
+        head = "".join(f"<th {style}>{html.escape(name)}</th>" for name in names)
+        body = ""
+        for row in rows:
+            cells = "".join(f"<td {style}>{row.get(name, '')}</td>" for name in names)
+            body += f"<tr>{cells}</tr>"
+        title = f"settings that were tried: {WRITTEN.get(self.row, self.row)} on {SEES[self.view]}"
+        return (
+            f"<details><summary>{html.escape(title)}</summary>"
+            f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table></details>'
+        )
+
+
 def tried(
     row: str,  # whose settings were searched
     view: str = FRAMES,
-) -> str:  # a line for each setting
+) -> Trials:
     "What the search of a row's settings has measured, on a seed of its own. `CourseError`."
     file = json.loads(RESULTS.read_text(encoding="utf-8"))
-    trials = {}
-    for trial in file["search"]:
-        if (trial["row"], trial["view"]) == (row, view):
-            settings = {"rate": trial["lr"], **trial["own"]}
-            words = ", ".join(f"{name} {value:g}" for name, value in settings.items())
-            numbers = f"R@1 {100 * trial['r1']:4.1f} %, scene {100 * trial['scene']:3.0f} %"
-            trials[f"seed {trial['seed']}: {words}"] = numbers
+    trials = tuple(t for t in file["search"] if (t["row"], t["view"]) == (row, view))
     if not trials:
         raise CourseError(f"row={row!r}, view={view!r}: its settings were not searched")
-
-    width = max(map(len, trials))
-    lines = [f"{words:{width}}  {numbers}" for words, numbers in trials.items()]
-    return "\n".join(lines)
+    return Trials(row, view, trials)
 
 
 @dataclass(frozen=True)

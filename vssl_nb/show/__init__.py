@@ -36,6 +36,7 @@ from .figures import DPI, Picture, bars, curves, gallery, matrix, neighbours, st
 from .loops import LEVELS, Loop, clips, save_picture, wall
 from .pixels import frames_of, strip
 from .sliders import Slider
+from .source import Source, source
 
 __all__ = [
     "CLASS_HUES",
@@ -55,6 +56,7 @@ __all__ = [
     "Loop",
     "Picture",
     "Slider",
+    "Source",
     "Spot",
     "arrow",
     "bars",
@@ -76,6 +78,7 @@ __all__ = [
     "neighbours",
     "queue",
     "save_picture",
+    "source",
     "strip",
     "strips",
     "wall",
