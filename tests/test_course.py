@@ -147,6 +147,7 @@ def test_what_a_search_has_tried(tmp_path, monkeypatch):
     search = [
         trial | {"lr": 0.001, "own": {"temperature": 0.1}},
         trial | {"lr": 0.0003, "own": {"temperature": 0.05}, "r1": 0.09},
+        trial | {"row": "masked pixels", "lr": 1, "own": {"mask": "tube", "threshold": None}},
         trial | {"view": "residual", "lr": 1, "own": {}},
     ]
     file = tmp_path / "experiment.json"
@@ -156,6 +157,8 @@ def test_what_a_search_has_tried(tmp_path, monkeypatch):
         "seed 30: rate 0.001, temperature 0.1    R@1 15.4 %, scene  99 %",
         "seed 30: rate 0.0003, temperature 0.05  R@1  9.0 %, scene  99 %",
     ]
+    masked = repr(course.tried("masked pixels"))
+    assert masked.startswith("seed 30: rate 1, mask tube, threshold None  R@1 15.4 %")
     page = course.tried("infonce")._repr_html_()
     assert page.startswith("<details><summary>settings that were tried: InfoNCE on frames")
     names = [cell.split(">")[-1] for cell in page.split("</th>")[:-1]]

@@ -559,7 +559,8 @@ class Trials:
     @staticmethod
     def settings(trial: Mapping[str, Any]) -> dict[str, str]:
         "The rate and a method's own settings."
-        return {k: f"{v:g}" for k, v in {"rate": trial["lr"], **trial["own"]}.items()}
+        given = {"rate": trial["lr"], **trial["own"]}
+        return {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in given.items()}
 
     def __repr__(self) -> str:
         words = [
