@@ -206,11 +206,24 @@ def test_a_short_table_has_landmarks_and_the_last_rows_and_folds_the_others():
 
 def test_a_table_takes_further_rows_to_compare_with():
     added = course.added_rows("12")
-    table = added.beside(("bank", "rgb"))
+    table = course.added_rows("12", beside=[("bank", "rgb")])
     new = [r for r in added.rows if r.new]
     assert [r for r in table.rows if r.new] == new and [*table.rows[-len(new) :]] == new
     further = table.rows[-len(new) - 1]
     assert further.r1 == tuple(100 * r["r1"] for r in course.seeds_of("bank", "rgb"))
     assert len(table.rows) == len(added.rows) + 1
     with pytest.raises(course.CourseError, match="no such row"):
-        added.beside(("no such row", "rgb"))
+        course.added_rows("12", beside=[("no such row", "rgb")])
+
+
+def test_a_table_in_two_directions_compares_with_its_first_cell():
+    rows = {("none", "alone"): "bank", ("none", "two"): "cmc", ("shuffled", "two"): "iic"}
+    table = course.cells(rows)
+    assert {*table.gains} == {("none", "two"), ("shuffled", "two")}
+    gain = course.difference_of("iic", "bank")
+    assert table.gains["shuffled", "two"] == gain
+    page = table._repr_html_()
+    assert f"{gain.mean:+.1f} ({gain.written_interval})" in page
+    assert page.count("<svg") == 3 and page.count("<td") == 4  # one place is empty
+    with pytest.raises(course.CourseError, match="no such row"):
+        course.cells({("a", "b"): "no such row"})

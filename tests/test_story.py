@@ -20,7 +20,7 @@ def source(path):
 
 def tables(path):
     "The numbers of the tables that a page shows, in order."
-    return re.findall(r'course\.(?:lesson_table|added_rows)\("(\d\d)"\)', source(path))
+    return re.findall(r'course\.(?:lesson_table|added_rows)\("(\d\d)"', source(path))
 
 
 def links(path):

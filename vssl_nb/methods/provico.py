@@ -50,7 +50,7 @@ def weighted_by_doubt(
     u = u1[:, None] + u2
     return (-u).exp() * soft / 4 + u / 2
 
-
+# %% ../../nbs/lessons/15_provico.ipynb #e3150021
 def kl_to_prior(
     mu: Tensor,  # (..., D) mean
     s: Tensor,  # (..., D) log-variance

@@ -36,7 +36,7 @@ from .figures import DPI, Picture, bars, curves, gallery, matrix, neighbours, st
 from .loops import LEVELS, Loop, clips, save_picture, wall
 from .pixels import frames_of, strip
 from .sliders import Slider
-from .source import Source, source
+from .source import SourceCode, source
 
 __all__ = [
     "CLASS_HUES",
@@ -56,7 +56,7 @@ __all__ = [
     "Loop",
     "Picture",
     "Slider",
-    "Source",
+    "SourceCode",
     "Spot",
     "arrow",
     "bars",

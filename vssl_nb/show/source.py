@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceCode:
     "Lines of Python; they display themselves with the colours of code."
 
     text: str
@@ -21,7 +21,7 @@ class Source:
 
 def source(
     *functions: Callable,  # such as the `forward` of a class of the page
-) -> Source:
+) -> SourceCode:
     "The code of functions or methods, as it stands in their cells. `OSError` without a source."
     texts = [textwrap.dedent(inspect.getsource(function)).rstrip() for function in functions]
-    return Source("\n\n".join(texts))
+    return SourceCode("\n\n".join(texts))

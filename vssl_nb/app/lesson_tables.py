@@ -1,0 +1,348 @@
+"""The tables of the lessons, which display themselves: rows with a dot a seed, differences with
+their intervals, and the settings that a search has tried.
+
+A table has plain numbers; `course` reads them from the one experiment.
+"""
+
+import html
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..measure.paired import subset_interval
+
+FRAMES, DIFFERENCES = "rgb", "residual"
+SEES = {FRAMES: "frames", DIFFERENCES: "differences"}
+SEEDS = tuple(range(41, 49))  # of a row that is whole
+CHANCE = {"plain": 100 / 8, "both": 100 / 16}  # percent, of R@1 in a world
+
+
+# ---- rows
+
+
+@dataclass(frozen=True)
+class LessonRow:
+    "A line of the table as it is shown."
+
+    name: str
+    sees: str  # the view that it learns from and is measured on
+    r1: tuple[float, ...]  # percent, of each seed
+    scene: float  # percent, median: the nearest training video has the scene of the conflict
+    motion: float  # and its motion
+    steps: int  # 0: nothing is trained
+    seconds: float  # of a core, with all helpers; median
+    new: bool  # added by the lesson
+    landmark: bool  # stays in a short table
+    chance: float  # percent, of R@1 in its world
+
+    @property
+    def title(self) -> str:
+        "The name, with the number of seeds of a row that waits for some."
+        return self.name + ("" if len(self.r1) == len(SEEDS) else f" ({len(self.r1)} seeds)")
+
+
+@dataclass(frozen=True)
+class LessonTable:
+    "Rows so far; it displays itself."
+
+    rows: tuple[LessonRow, ...]
+    world: str = "plain"
+
+    def short(self) -> "ShortTable":
+        "The landmarks and what was added last; the other rows are folded."
+        return ShortTable(self)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{r.title:36} {r.sees:11} {statistics.median(r.r1):5.1f} "
+            f"{r.scene:5.1f} {r.motion:5.1f}"
+            for r in self.rows
+        ]
+        return "\n".join([f"{'row':36} {'sees':11} {'R@1':>5} scene motion", *lines])
+
+    def _repr_html_(self) -> str:
+        names = ("row", "sees", "R@1, a dot a seed", "R@1", "scene", "motion", "steps", "s")
+        head = "".join(f'<th style="{_cell_style(i)}">{name}</th>' for i, name in enumerate(names))
+        body = f"<tr>{head}</tr>" + "".join(_html_row(row) for row in self.rows)
+        style = "border-collapse:collapse"
+        world = "" if self.world == "plain" else f"World {self.world}. "
+        note = world + (
+            "R@1: the median over the seeds, in percent; each dot is one seed, from 0 to 100, and "
+            "the dashed line is chance. Scene, motion: what the nearest training video of a "
+            "conflict has. s: seconds of a core, with all helpers. Bold: added last. A row "
+            f"without a number of seeds has {len(SEEDS)}."
+        )
+        return f'<table style="{style}">{body}</table><p><small>{note}</small></p>'
+
+
+@dataclass(frozen=True)
+class ShortTable:
+    "A few rows of a table, and all of them to click on; it displays itself."
+
+    whole: LessonTable
+
+    @property
+    def rows(self) -> tuple[LessonRow, ...]:
+        "The landmarks, and what was added last."
+        every = self.whole.rows
+        last = [r for r in every if r.new] or every[-2:]  # not every lesson adds one
+        return tuple(r for r in every if r in last or r.landmark)
+
+    def __repr__(self) -> str:
+        return repr(LessonTable(self.rows, self.whole.world))
+
+    def _repr_html_(self) -> str:
+        few = LessonTable(self.rows, self.whole.world)._repr_html_()
+        rows = self.whole._repr_html_().split("<p>")[0]
+        head = f"<summary>all {len(self.whole.rows)} rows so far</summary>"
+        return f"{few}<details>{head}{rows}</details>"
+
+
+def _cell_style(column: int) -> str:
+    "Names to the left, numbers to the right."
+    return f"text-align:{'left' if column < 3 else 'right'};padding:0 .45em"
+
+
+def _html_row(row: LessonRow) -> str:
+    weight = "bold" if row.new else "normal"
+    cells = [
+        html.escape(row.title),
+        row.sees,
+        _dots(row.r1, row.chance),
+        f"{statistics.median(row.r1):.1f}",
+    ]
+    cells += [f"{row.scene:.1f}", f"{row.motion:.1f}"]
+    cells += [f"{row.steps:,}", f"{row.seconds:.0f}"] if row.steps else ["", ""]
+    made = "".join(f'<td style="{_cell_style(i)}">{cell}</td>' for i, cell in enumerate(cells))
+    return f'<tr style="font-weight:{weight}">{made}</tr>'
+
+
+def _dots(
+    values: Sequence[float],  # percent
+    chance: float = CHANCE["plain"],  # percent
+    width: int = 220,  # px
+) -> str:  # an SVG
+    "A dot a seed on a line from 0 to 100, and a dashed line at chance."
+
+    def x(percent: float) -> float:
+        return 6 + (width - 12) * percent / 100
+
+    line = f'<line x1="6" y1="10" x2="{width - 6}" y2="10" stroke="#d0d0d0"/>'
+    dash = f'<line x1="{x(chance):.1f}" y1="1" x2="{x(chance):.1f}" y2="19" stroke="#8a8a8a" '
+    dash += 'stroke-dasharray="2 2"/>'
+    dots = "".join(
+        f'<circle cx="{x(v):.1f}" cy="10" r="4" fill="#2e75b6" fill-opacity="0.5"/>' for v in values
+    )
+    return f'<svg width="{width}" height="20" role="img">{line}{dash}{dots}</svg>'
+
+
+# ---- differences
+
+
+@dataclass(frozen=True)
+class Difference:
+    "Row a minus row b, paired by seed."
+
+    a: str
+    b: str
+    metric: str
+    seeds: tuple[float, ...]  # points, of each seed
+    world: str = "plain"
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.seeds)
+
+    @property
+    def interval(self) -> tuple[float, float]:  # 95 %, of the exact sign-flip test
+        return subset_interval(self.seeds)
+
+    @property
+    def written_interval(self) -> str:
+        "The interval; of too few seeds for one the difference of each seed."
+        low, high = self.interval
+        if math.isfinite(low):
+            return f"{low:+.1f} to {high:+.1f}"
+        return "no interval yet; by seed " + ", ".join(f"{x:+.1f}" for x in self.seeds)
+
+    @property
+    def metric_name(self) -> str:
+        return {"r1": "R@1", "r5": "R@5"}.get(self.metric, self.metric)
+
+    def __repr__(self) -> str:
+        world = "" if self.world == "plain" else f"world {self.world}: "
+        return (
+            f"{world}{self.metric_name}, {self.a} minus {self.b}: {self.mean:+.1f} points "
+            f"({self.written_interval}), {len(self.seeds)} seeds"
+        )
+
+
+@dataclass(frozen=True)
+class DifferenceTable:
+    "Differences below one another, on one scale; it displays itself."
+
+    differences: tuple[Difference, ...]
+
+    @property
+    def reach(self) -> int:  # points, a multiple of ten
+        "How far the scale goes to both sides of 0."
+        points = [x for d in self.differences for x in (*d.seeds, *d.interval) if math.isfinite(x)]
+        return max(10, 10 * math.ceil(max(map(abs, points)) / 10))
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.differences))
+
+    def _repr_html_(self) -> str:
+        names = (
+            "row",
+            "minus",
+            "of",
+            "a dot a seed, the bar the interval",
+            "mean",
+            "95 %",
+            "seeds",
+        )
+        head = "".join(f'<th style="{_difference_style(i)}">{n}</th>' for i, n in enumerate(names))
+        body = "".join(_difference_row(d, self.reach) for d in self.differences)
+        worlds = {d.world for d in self.differences} - {"plain"}
+        note = "".join(f"World {world}. " for world in sorted(worlds)) + (
+            "Points, the difference of two rows for each seed: right of the dashed line the first "
+            f"row is higher. The line runs from &minus;{self.reach} to +{self.reach}."
+        )
+        table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
+        return f"{table}<p><small>{note}</small></p>"
+
+
+def _difference_style(column: int) -> str:
+    "Names to the left, numbers to the right."
+    return f"text-align:{'left' if column < 4 else 'right'};padding:0 .45em"
+
+
+def _difference_row(
+    difference: Difference,
+    reach: int,  # points
+) -> str:
+    bounded = math.isfinite(difference.interval[0])
+    cells = [
+        html.escape(difference.a),
+        html.escape(difference.b),
+        difference.metric_name,
+        _dots_about_zero(difference, reach),
+        f"{difference.mean:+.1f}",
+        difference.written_interval if bounded else "none yet",
+        str(len(difference.seeds)),
+    ]
+    made = (f'<td style="{_difference_style(i)}">{cell}</td>' for i, cell in enumerate(cells))
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _dots_about_zero(
+    difference: Difference,
+    reach: int,  # points
+    width: int = 220,  # px
+) -> str:  # an SVG
+    "A dot a seed, the interval as a bar, the mean as a stroke, and a dashed line at 0."
+
+    def x(points: float) -> str:
+        return f"{6 + (width - 12) * (points + reach) / (2 * reach):.1f}"
+
+    line = f'<line x1="6" y1="10" x2="{width - 6}" y2="10" stroke="#d0d0d0"/>'
+    dash = f'<line x1="{x(0)}" y1="1" x2="{x(0)}" y2="19" stroke="#8a8a8a" stroke-dasharray="2 2"/>'
+    low, high = difference.interval
+    bar = ""
+    if math.isfinite(low):
+        bar = f'<line x1="{x(low)}" y1="10" x2="{x(high)}" y2="10" stroke="#1f4e79" '
+        bar += 'stroke-width="3"/>'
+    dots = "".join(
+        f'<circle cx="{x(v)}" cy="10" r="3.5" fill="#2e75b6" fill-opacity="0.45">'
+        f"<title>{v:+.1f}</title></circle>"
+        for v in difference.seeds
+    )
+    mean = x(difference.mean)
+    stroke = f'<line x1="{mean}" y1="4" x2="{mean}" y2="16" stroke="#1f4e79" stroke-width="2"/>'
+    return f'<svg width="{width}" height="20" role="img">{line}{dash}{bar}{dots}{stroke}</svg>'
+
+
+@dataclass(frozen=True)
+class CellTable:
+    "Rows in two directions: in each cell the seeds, their median, and the gain over the first."
+
+    r1: Mapping[tuple[str, str], Sequence[float]]  # (line, column) -> percent, of each seed
+    gains: Mapping[tuple[str, str], Difference]  # over the first cell; it has none itself
+
+    def _repr_html_(self) -> str:
+        lines, columns = ([*dict.fromkeys(key[i] for key in self.r1)] for i in (0, 1))
+        head = "".join(f"<th>{html.escape(c)}</th>" for c in columns)
+        body = ""
+        for line in lines:
+            made = [self._cell((line, column)) for column in columns]
+            cells = "".join(f'<td style="text-align:left">{cell}</td>' for cell in made)
+            body += f"<tr><th>{html.escape(line)}</th>{cells}</tr>"
+        note = (
+            "R@1 on frames, percent: a dot a seed, the median, and the mean difference to the "
+            "first cell with its 95 % interval, paired by seed. Fewer than six seeds have none."
+        )
+        return f"<table><tr><th></th>{head}</tr>{body}</table><p><small>{note}</small></p>"
+
+    def _cell(self, key: tuple[str, str]) -> str:
+        if key not in self.r1:
+            return ""
+        values = self.r1[key]
+        text = f"{_dots(values)}<br>{statistics.median(values):.1f}"
+        if key not in self.gains:
+            return text
+        gain = self.gains[key]
+        return f"{text}, {gain.mean:+.1f} ({gain.written_interval})"
+
+
+# ---- a search
+
+
+@dataclass(frozen=True)
+class Trials:
+    "What the search of a row's settings has measured; it displays itself, folded."
+
+    title: str  # row and view, in words
+    trials: tuple[dict[str, Any], ...]  # of `search` in the stored file
+
+    @staticmethod
+    def settings(trial: Mapping[str, Any]) -> dict[str, str]:
+        "The rate and a method's own settings."
+        given = {"rate": trial["lr"], **trial["own"]}
+        return {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in given.items()}
+
+    def __repr__(self) -> str:
+        words = [
+            f"seed {t['seed']}: " + ", ".join(f"{k} {v}" for k, v in self.settings(t).items())
+            for t in self.trials
+        ]
+        width = max(map(len, words))
+        return "\n".join(
+            f"{w:{width}}  R@1 {100 * t['r1']:4.1f} %, scene {100 * t['scene']:3.0f} %"
+            for w, t in zip(words, self.trials)
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {
+                "seed": str(t["seed"]),
+                **self.settings(t),
+                "R@1": f"{100 * t['r1']:.1f}",
+                "scene": f"{100 * t['scene']:.0f}",
+            }
+            for t in self.trials
+        ]
+        names = [*dict.fromkeys(name for row in rows for name in row)]
+        names.sort(key=lambda name: name in ("R@1", "scene"))  # the numbers last
+        style = 'style="text-align:right;padding:0 .45em"'
+        head = "".join(f"<th {style}>{html.escape(name)}</th>" for name in names)
+        body = ""
+        for row in rows:
+            cells = "".join(f"<td {style}>{row.get(name, '')}</td>" for name in names)
+            body += f"<tr>{cells}</tr>"
+        return (
+            f"<details><summary>settings that were tried: {html.escape(self.title)}</summary>"
+            f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table></details>'
+        )
