@@ -30,8 +30,16 @@ class Shown:
 README_ROWS = (
     Shown("untrained", "nothing: random weights", Line("untrained")),
     Shown("InfoNCE", "finds the other clip of its video among those of others", Line("infonce")),
-    Shown("UberNCE", "the same, and labels choose the positives", Line("ubernce")),
-    Shown("CoCLR", "a network on differences chooses the positives", Line("coclr")),
+    Shown(
+        "UberNCE",
+        "the same, with a slow copy and a queue; labels choose the positives",
+        Line("ubernce"),
+    ),
+    Shown(
+        "CoCLR",
+        "slow copy and queue, too; a network on differences chooses the positives",
+        Line("coclr"),
+    ),
     Shown("CMC", "must match its own differences, in the same network", Line("cmc")),
     Shown("IIC", "the same, and clips broken in time are negatives", Line("iic")),
     Shown(
@@ -48,9 +56,12 @@ README_DIFFERENCES = (
     (Line("cmc"), Line("bank")),
     (Line("bank, shuffled"), Line("bank")),
     (Line("iic, patches"), Line("iic")),
+    (Line("bank, patches"), Line("bank")),
     (Line("coclr"), Line("queue")),
+    (Line("coclr, own key kept"), Line("queue")),
+    (Line("itself"), Line("queue")),
     (Line("untrained differences"), Line("coclr")),
-    (Line("coclr"), Line("ubernce")),
+    (Line("ubernce, own key dropped"), Line("coclr")),
 )
 
 
