@@ -10,7 +10,7 @@ probability (appendix Table 3). For the first, and for the other variance: uncer
 the training, accuracy in bins of uncertainty (Figure 4), uncertainty of mixed and masked clips
 (appendix Figure 6). Runs that are finished are not trained again; a run that was stopped goes on.
 
-What the weights of Eq. 10 are worth, and one direction from the same beginning as the base, was
+What Eq. 10 is worth (weight and price), and one direction from the same beginning as the base, was
 asked later:
 
     python benchmarks/provico.py --only 'with mining' 'one direction, variance 1' 'no weights' \\
