@@ -130,7 +130,10 @@ def panels_of_provico(results: Path) -> list[Panel]:
     ]
     return [
         Panel(
-            "ProViCo: gain by Eq. 10 (weight and price)", premise, "R@1, difference in points", gains
+            "ProViCo: gain by Eq. 10 (weight and price)",
+            premise,
+            "R@1, difference in points",
+            gains,
         ),
         Panel(
             "ProViCo: is a spoiled clip less certain?", premise, "AUROC of the variance", areas, 0.5

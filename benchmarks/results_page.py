@@ -140,11 +140,11 @@ def claims_table() -> str:
         for word, numbers in together_by.items()
         if numbers
     ]
-    more = [
-        f"{', '.join(sorted({*alone_by[word]} - {*together_by[word]}, key=int))} {words}"
-        for word, words in ((HOLDS, "hold, too"), (FAILS, "fail, too"))
-        if {*alone_by[word]} - {*together_by[word]}
-    ]
+    more = []
+    for word, verbs in ((HOLDS, ("holds", "hold")), (FAILS, ("fails", "fail"))):
+        alone_only = [n for n in alone_by[word] if n not in together_by[word]]
+        if alone_only:
+            more.append(f"{', '.join(alone_only)} {verbs[len(alone_only) > 1]}, too")
     by_itself = f" Each claim for itself: {'; '.join(more)}." if more else ""
     columns = ("claim", "links", "measured", "reading and world", "alone", "over the ledger")
     return f"Over all links of the ledger: {'; '.join(counts)}.{by_itself}\n\n" + table(
