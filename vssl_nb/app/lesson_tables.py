@@ -217,7 +217,9 @@ class DifferenceTable:
 
 def _difference_style(column: int) -> str:
     "Names to the left, numbers to the right."
-    return f"text-align:{'left' if column < 4 else 'right'};padding:0 .45em"
+    if column < 4:
+        return "text-align:left;padding:0 .45em"
+    return "text-align:right;white-space:nowrap;padding:0 .45em"
 
 
 def _difference_row(
