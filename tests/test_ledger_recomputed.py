@@ -56,7 +56,7 @@ def counts_signs(verdict):
 
 def test_with_the_same_choices_all_rows_agree_but_where_signs_are_counted(judged):
     signs = {key for key, (alone, _) in judged.items() if counts_signs(alone)}
-    assert len(judged) - len(signs) >= 40
+    assert 3 * len(signs) <= len(judged)  # most lines are compared
     assert differing(SAME_CHOICES, judged) <= signs
 
 

@@ -274,6 +274,14 @@ class CellTable:
     r1: Mapping[tuple[str, str], Sequence[float]]  # (line, column) -> percent, of each seed
     gains: Mapping[tuple[str, str], Difference]  # over the first cell; it has none itself
 
+    def __repr__(self) -> str:
+        lines = []
+        for key, values in self.r1.items():
+            gain = self.gains.get(key)
+            over = f", {gain.mean:+.1f} ({gain.written_interval})" if gain else ""
+            lines.append(f"{', '.join(key)}: R@1 {statistics.median(values):.1f} %{over}")
+        return "\n".join(lines)
+
     def _repr_html_(self) -> str:
         lines, columns = ([*dict.fromkeys(key[i] for key in self.r1)] for i in (0, 1))
         head = "".join(f"<th>{html.escape(c)}</th>" for c in columns)
