@@ -56,8 +56,9 @@ def counts_signs(verdict):
 
 def test_with_the_same_choices_all_rows_agree_but_where_signs_are_counted(judged):
     signs = {key for key, (alone, _) in judged.items() if counts_signs(alone)}
-    assert 3 * len(signs) <= len(judged)  # most lines are compared
-    assert differing(SAME_CHOICES, judged) <= signs
+    others = differing(SAME_CHOICES, judged)
+    assert others <= signs
+    assert len(judged) - len(others) >= 40  # lines that agree
 
 
 @pytest.mark.parametrize(
