@@ -194,56 +194,67 @@ class DifferenceTable:
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.differences))
 
-    def _repr_html_(self) -> str:
-        names = (
+    @property
+    def columns(self) -> tuple[str, ...]:
+        "Heads of the table; the metric has a column where it is not R@1 everywhere."
+        metric = {d.metric_name for d in self.differences} != {"R@1"}
+        return (
             "row",
             "minus",
-            "of",
-            "a dot a seed, the bar the interval",
+            *(["of"] if metric else []),
+            "a dot a seed",
             "mean",
             "95 %",
             "seeds",
         )
-        head = "".join(f'<th style="{_difference_style(i)}">{n}</th>' for i, n in enumerate(names))
-        body = "".join(_difference_row(d, self.reach) for d in self.differences)
+
+    def _repr_html_(self) -> str:
+        head = "".join(
+            f'<th style="{_difference_style(name)}">{name}</th>' for name in self.columns
+        )
+        body = "".join(_difference_row(d, self.columns, self.reach) for d in self.differences)
         worlds = {d.world for d in self.differences} - {"plain"}
+        metric = "" if "of" in self.columns else "Of R@1. "
         note = "".join(f"World {world}. " for world in sorted(worlds)) + (
-            "Points, the difference of two rows for each seed: right of the dashed line the first "
-            f"row is higher. The line runs from &minus;{self.reach} to +{self.reach}."
+            f"{metric}Points: the first row minus the second, for each seed, and their mean; the "
+            f"thick bar is its 95 % interval. The line runs from &minus;{self.reach} to "
+            f"+{self.reach}, with 0 dashed. (A table of rows shows medians: their difference may "
+            "be another number.)"
         )
         table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
         return f"{table}<p><small>{note}</small></p>"
 
 
-def _difference_style(column: int) -> str:
+def _difference_style(column: str) -> str:
     "Names to the left, numbers to the right."
-    if column < 4:
+    if column in ("row", "minus", "of", "a dot a seed"):
         return "text-align:left;padding:0 .45em"
     return "text-align:right;white-space:nowrap;padding:0 .45em"
 
 
 def _difference_row(
     difference: Difference,
+    columns: Sequence[str],
     reach: int,  # points
 ) -> str:
     bounded = math.isfinite(difference.interval[0])
-    cells = [
-        html.escape(difference.a),
-        html.escape(difference.b),
-        difference.metric_name,
-        _dots_about_zero(difference, reach),
-        f"{difference.mean:+.1f}",
-        difference.written_interval if bounded else "none yet",
-        str(len(difference.seeds)),
-    ]
-    made = (f'<td style="{_difference_style(i)}">{cell}</td>' for i, cell in enumerate(cells))
+    cells = {
+        "row": html.escape(difference.a),
+        "minus": html.escape(difference.b),
+        "of": difference.metric_name,
+        "a dot a seed": _dots_about_zero(difference, reach),
+        "mean": f"{difference.mean:+.1f}",
+        "95 %": difference.written_interval if bounded else "none yet",
+        "seeds": str(len(difference.seeds)),
+    }
+    made = (f'<td style="{_difference_style(name)}">{cells[name]}</td>' for name in columns)
     return f"<tr>{''.join(made)}</tr>"
 
 
 def _dots_about_zero(
     difference: Difference,
     reach: int,  # points
-    width: int = 220,  # px
+    width: int = 160,  # px
 ) -> str:  # an SVG
     "A dot a seed, the interval as a bar, the mean as a stroke, and a dashed line at 0."
 
