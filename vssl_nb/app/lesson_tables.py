@@ -309,7 +309,7 @@ class CellTable:
 
     def _cell(self, key: tuple[str, str]) -> str:
         if key not in self.r1:
-            return ""
+            return "not run"
         values = self.r1[key]
         text = f"{_dots(values)}<br>{statistics.median(values):.1f}"
         if key not in self.gains:

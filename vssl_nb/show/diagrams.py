@@ -276,19 +276,19 @@ def moco(
     query: Any = None,  # a clip to draw: (T, H, W, 3) uint8
     key: Any = None,  # another clip of the same video
 ) -> Diagram:
-    "Query encoder, momentum encoder, queue: MoCo."
+    "Encoder, slow copy, queue: MoCo."
     d = Diagram(560, 226)
     encoder = box(d, 106, 14, 104, 56, "encoder and\nprojection", True, 0.12)
-    momentum = box(d, 106, 118, 104, 56, "momentum\nencoder", False, 0.12)
+    copy = box(d, 106, 118, 104, 56, "slow copy", False, 0.12)
     q, k = box(d, 240, 26, 24, 32, "q"), box(d, 240, 130, 24, 32, "k")
     for y, clip, name, network, feature in (
         (14, query, "query", encoder, q),
-        (118, key, "key", momentum, k),
+        (118, key, "key", copy, k),
     ):
         arrow(d, frames(d, 8, y, 62, 46, clip, f"{name} clip"), network)
         arrow(d, network, feature)
-    arrow(d, encoder, momentum, dashed=True)
-    write_text(d, 166, 93, "momentum\nupdate", "left")
+    arrow(d, encoder, copy, dashed=True)
+    write_text(d, 166, 93, "follows\nslowly", "left")
     shades = draw_matrix(d, 304, 33, np.eye(10)[:1], np.eye(10)[:1] == 1)  # the own key first
     kept = queue(d, 322, 137, np.zeros(9))
     arrow(d, q, shades)
