@@ -204,6 +204,14 @@ def test_a_short_table_has_landmarks_and_the_last_rows_and_folds_the_others():
     assert [r.name for r in course.lesson_table("14").short().rows][-2:] == names[-2:]
 
 
+def test_a_folded_table_has_all_of_the_open_one():
+    table = course.lesson_table("03")
+    assert repr(table.folded()) == repr(table)
+    page = table.folded()._repr_html_()
+    assert page.startswith("<details><summary>the 3 rows so far")
+    assert table._repr_html_() in page
+
+
 def test_a_table_takes_further_rows_to_compare_with():
     added = course.added_rows("12")
     table = course.added_rows("12", beside=[("bank", "rgb")])

@@ -54,6 +54,10 @@ class LessonTable:
         "The landmarks and what was added last; the other rows are folded."
         return ShortTable(self)
 
+    def folded(self) -> "FoldedTable":
+        "To click on, where no lesson has added a row since the table was last shown."
+        return FoldedTable(self)
+
     def __repr__(self) -> str:
         lines = [
             f"{r.title:36} {r.sees:11} {statistics.median(r.r1):5.1f} "
@@ -98,6 +102,20 @@ class ShortTable:
         rows = self.whole._repr_html_().split("<p>")[0]
         head = f"<summary>all {len(self.whole.rows)} rows so far</summary>"
         return f"{few}<details>{head}{rows}</details>"
+
+
+@dataclass(frozen=True)
+class FoldedTable:
+    "A table to click on; it displays itself."
+
+    whole: LessonTable
+
+    def __repr__(self) -> str:
+        return repr(self.whole)
+
+    def _repr_html_(self) -> str:
+        head = f"<summary>the {len(self.whole.rows)} rows so far, with no new one</summary>"
+        return f"<details>{head}{self.whole._repr_html_()}</details>"
 
 
 def _cell_style(column: int) -> str:
