@@ -86,9 +86,9 @@ def test_differences_stand_on_one_scale():
     page = table._repr_html_()
     assert "a &lt; b" in page and "<title>-42.0</title>" in page and "none yet" in page
     assert page.count("<circle") == 8 and page.count('stroke-width="3"') == 1  # one interval
-    at_zero = '<line x1="110.0" y1="1"'  # the middle of 220 px
+    at_zero = '<line x1="80.0" y1="1"'  # the middle of 160 px
     assert page.count(at_zero) == 2
-    assert f'cx="{6 + 208 * 8 / 100:.1f}"' in page  # -42 of -50 to 50
+    assert f'cx="{6 + 148 * 8 / 100:.1f}"' in page  # -42 of -50 to 50
 
 
 def test_few_seeds_are_counted_and_have_no_interval(results):
