@@ -21,7 +21,8 @@ from typing import Any
 import dose
 import experiment_conflict
 from experiment_pictures import ladder
-from experiment_rule import Line, seeds_of
+from experiment_rows import SEEDS
+from experiment_rule import Line, judge, seeds_of
 from experiment_tables import README_ROWS, Results, difference, percents, read_results
 from results_index import RESULTS, ROOT, index
 
@@ -108,6 +109,25 @@ def seeds_so_far() -> str:
         counts[len(seeds)] = counts.get(len(seeds), 0) + 1
     parts = [f"{counts[n]} have {n} seeds" for n in sorted(counts, reverse=True)]
     return f"Of its lines (encoder, view, budget, world) {', '.join(parts)} so far."
+
+
+JUDGED = {"higher": "shown", "lower": "the opposite is shown", "open": "open"}
+
+
+def families_table() -> str:
+    "The families whose lines have all seeds, as the rule judges them, and those that wait."
+    lines = judge(read("experiment")["records"], len(SEEDS))
+    waiting = list(dict.fromkeys(x["family"] for x in lines if x["p_holm"] is None))
+    families = dict.fromkeys(x["family"] for x in lines if x["family"] not in waiting)
+    rows = []
+    for family in families:
+        for n, x in enumerate(x for x in lines if x["family"] == family):
+            gain = with_interval(x["mean"], x["interval"])
+            verdict = JUDGED[x["verdict"]]
+            rows.append([family if n == 0 else "", x["statement"], gain, verdict])
+    columns = ("family", "is it so?", "mean difference, points #", "verdict")
+    later = f"\n\nThese families wait for runs: {'; '.join(waiting)}." if waiting else ""
+    return table(columns, rows) + later
 
 
 # ---- which claims hold?
@@ -473,6 +493,7 @@ def demo_table() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "changes": changes_table,
+    "families": families_table,
     "seeds": seeds_so_far,
     "claims": claims_table,
     "published": published_table,

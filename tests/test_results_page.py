@@ -12,6 +12,7 @@ import pytest
 from house import LEDGER, NBS, ROOT, ledger_picture, moves
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
+import experiment_rule  # noqa: E402
 import results_index  # noqa: E402
 import results_page  # noqa: E402
 
@@ -97,6 +98,21 @@ def test_a_file_without_a_line_is_named(tmp_path):
     assert "a.json has two lines" in refusal("*,t,,x", "a.json,t,,x")
     assert "no file is named b.json" in refusal("*,t,,x", "b.json,t,,x")
     assert "letters" in refusal(f"*,t,,{'x' * 91}")
+
+
+def test_a_family_is_judged_when_all_its_lines_have_eight_seeds():
+    lines = experiment_rule.judge(results_page.read("experiment")["records"], 8)
+    text = results_page.families_table()
+    table, *rest = text.split("\n\n")
+    waits = rest[0] if rest else ""
+    assert {x["family"] for x in lines} == {*experiment_rule.FAMILIES}
+    for x in lines:
+        row = [r for r in table.splitlines() if f"| {x['statement']} |" in r]
+        if x["p_holm"] is None:
+            assert not row and x["family"] in waits
+        else:
+            shown = {"higher": "shown", "lower": "the opposite is shown", "open": "open"}
+            assert row[0].endswith(f"| {shown[x['verdict']]} |") and x["family"] not in waits
 
 
 def test_a_lost_mark_is_named():
