@@ -64,6 +64,9 @@ README_DIFFERENCES = (
     (Line("coclr, own key kept"), Line("queue")),
     (Line("itself"), Line("queue")),
     (Line("untrained differences"), Line("coclr")),
+    (Line("coclr", budget=2), Line("untrained differences", budget=2)),
+    (Line("coclr", budget=2), Line("itself", budget=2)),
+    (Line("coclr", budget=2), Line("queue", budget=2)),
     (Line("ubernce, own key dropped"), Line("coclr")),
 )
 
