@@ -204,6 +204,14 @@ def test_a_short_table_has_landmarks_and_the_last_rows_and_folds_the_others():
     assert [r.name for r in course.lesson_table("14").short().rows][-2:] == names[-2:]
 
 
+def test_a_row_with_more_budget_has_its_times_in_its_name():
+    table = course.rows_table(("queue", "rgb"), budget=2)
+    assert [r.name for r in table.rows] == ["+ queue ×2"]
+    longer = course.difference_of("coclr", "queue", budgets=(2, 1))
+    assert (longer.a, longer.b) == ("CoCLR ×2", "+ queue")
+    assert longer.seeds != course.difference_of("coclr", "queue").seeds
+
+
 def test_a_folded_table_has_all_of_the_open_one():
     table = course.lesson_table("03")
     assert repr(table.folded()) == repr(table)

@@ -42,9 +42,10 @@ SOURCE = "]("  # a link beside it
 
 
 def seeds(row, view, metric, world="plain"):
-    "Percent of each seed, at the standard budget."
-    standard = {"row": ROWS.get(row, row), "view": view, "budget": 1, "world": world}
-    return {r["seed"]: 100 * r[metric] for r in RECORDS if standard.items() <= r.items()}
+    "Percent of each seed, at the standard budget, or at the one that the name has: 'CoCLR ×2'."
+    name, times = re.fullmatch(r"(.+?)(?: ×(\d))?", row).groups()
+    wanted = {"row": ROWS.get(name, name), "view": view, "budget": int(times or 1), "world": world}
+    return {r["seed"]: 100 * r[metric] for r in RECORDS if wanted.items() <= r.items()}
 
 
 def outputs(page, kind):

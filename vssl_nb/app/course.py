@@ -248,6 +248,11 @@ def _seen(row: str, view: str) -> str:
     return "both" if row == BOTH_STREAMS else SEES[view]
 
 
+def _written(row: str, budget: int = 1) -> str:
+    "The name of a row on a page; with more than the standard budget its times: 'CoCLR ×2'."
+    return WRITTEN.get(row, row) + (f" ×{budget}" if budget > 1 else "")
+
+
 def _table_row(
     row: str,
     view: str,
@@ -262,7 +267,7 @@ def _table_row(
 
     whole = [r["whole"] for r in records if "whole" in r]
     return LessonRow(
-        WRITTEN.get(row, row),
+        _written(row, budget),
         _seen(row, view),
         tuple(100 * r["r1"] for r in records),
         median("scene"),
@@ -291,9 +296,9 @@ def difference_of(
     by_seed = [{r["seed"]: 100 * r[metric] for r in line} for line in lines]
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
     first, second = (
-        WRITTEN.get(row, row)
+        _written(row, budget)
         + ("" if views == (FRAMES, FRAMES) or row == BOTH_STREAMS else f" on {SEES[view]}")
-        for row, view in zip((a, b), views)
+        for row, view, budget in zip((a, b), views, budgets)
     )
     paired = tuple(by_seed[0][s] - by_seed[1][s] for s in shared)
     return Difference(first, second, metric, paired, world)
