@@ -206,9 +206,9 @@ def test_a_short_table_has_landmarks_and_the_last_rows_and_folds_the_others():
 
 def test_a_row_with_more_budget_has_its_times_in_its_name():
     table = course.rows_table(("queue", "rgb"), budget=2)
-    assert [r.name for r in table.rows] == ["+ queue ×2"]
+    assert [r.name for r in table.rows] == ["InfoNCE + queue ×2"]
     longer = course.difference_of("coclr", "queue", budgets=(2, 1))
-    assert (longer.a, longer.b) == ("CoCLR ×2", "+ queue")
+    assert (longer.a, longer.b) == ("CoCLR ×2", "InfoNCE + queue")
     assert longer.seeds != course.difference_of("coclr", "queue").seeds
 
 
@@ -247,3 +247,13 @@ def test_a_table_in_two_directions_compares_with_its_first_cell():
     assert last.endswith(f"%, {gain.mean:+.1f} ({gain.written_interval})")
     with pytest.raises(course.CourseError, match="no such row"):
         course.cells({("a", "b"): "no such row"})
+
+
+def test_the_head_of_a_table_on_differences_has_the_view_once():
+    both = ("residual", "residual")
+    one = course.difference_of("slow copy", "infonce", views=both)
+    other = course.difference_of("slow copy", "infonce")
+    page = course.differences(one)._repr_html_()
+    assert ">row on differences<" in page and page.count("on differences") == 1
+    mixed = course.differences(one, other)._repr_html_()
+    assert ">row<" in mixed and mixed.count("on differences") == 2

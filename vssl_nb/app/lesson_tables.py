@@ -226,11 +226,20 @@ class DifferenceTable:
             "seeds",
         )
 
+    @property
+    def suffix(self) -> str:  # '' or ' on differences'
+        "The end of every name, where all rows are on differences; the head of the table has it."
+        ending = f" on {SEES[DIFFERENCES]}"
+        names = [name for d in self.differences for name in (d.a, d.b)]
+        return ending if all(name.endswith(ending) for name in names) else ""
+
     def _repr_html_(self) -> str:
+        titles = {"row": f"row{self.suffix}"}
         head = "".join(
-            f'<th style="{_difference_style(name)}">{name}</th>' for name in self.columns
+            f'<th style="{_difference_style(name)}">{titles.get(name, name)}</th>'
+            for name in self.columns
         )
-        body = "".join(_difference_row(d, self.columns, self.reach) for d in self.differences)
+        rows = [_difference_row(d, self.columns, self.reach, self.suffix) for d in self.differences]
         worlds = {d.world for d in self.differences} - {"plain"}
         metric = "" if "of" in self.columns else "Of R@1. "
         note = "".join(f"World {world}. " for world in sorted(worlds)) + (
@@ -239,7 +248,7 @@ class DifferenceTable:
             f"+{self.reach}, with 0 dashed. (A table of rows shows medians: their difference may "
             "be another number.)"
         )
-        table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
+        table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{"".join(rows)}</table>'
         return f"{table}<p><small>{note}</small></p>"
 
 
@@ -254,11 +263,12 @@ def _difference_row(
     difference: Difference,
     columns: Sequence[str],
     reach: int,  # points
+    suffix: str,  # of all names; the head has it
 ) -> str:
     bounded = math.isfinite(difference.interval[0])
     cells = {
-        "row": html.escape(difference.a),
-        "minus": html.escape(difference.b),
+        "row": html.escape(difference.a.removesuffix(suffix)),
+        "minus": html.escape(difference.b.removesuffix(suffix)),
         "of": difference.metric_name,
         "a dot a seed": _dots_about_zero(difference, reach),
         "mean": f"{difference.mean:+.1f}",
