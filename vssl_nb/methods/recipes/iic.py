@@ -154,7 +154,7 @@ _toy = override(
     about="IIC on the frames and the frame differences of the toy videos; about a minute on one "
     "core",
     clips=1,
-    # as released it learns nothing here
+    # not as released: length 1, a gradient to broken clips, the own row left out
     method=IICSettings(
         negatives=256, temperature=0.1, normalise=True, intra_gradient=True, mask_own=True
     ),
