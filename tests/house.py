@@ -441,7 +441,7 @@ def at_most(picture, width: int):
 def is_chart(picture) -> bool:
     "A tall chart is mostly paper and full of small letters; a strip of frames is a photograph."
     paper = sum(picture.convert("L").histogram()[250:])
-    return picture.height > 900 and paper > 0.6 * picture.width * picture.height
+    return picture.height > 600 and paper > 0.6 * picture.width * picture.height
 
 
 def as_png(picture) -> bytes:
