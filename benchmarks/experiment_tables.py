@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiment_rule import Comparison, Line, differences_of, interval, seeds_of
+from experiment_rule import DIFFERENCES, Comparison, Line, differences_of, interval, seeds_of
 from measurement import stop
 
 Results = Mapping[str, Any]
@@ -63,6 +63,8 @@ README_DIFFERENCES = (
     (Line("itself"), Line("queue")),
     (Line("untrained differences"), Line("coclr")),
     (Line("coclr", budget=2), Line("untrained differences", budget=2)),
+    (Line("iic", world="both"), Line("infonce", world="both")),
+    (Line("iic", world="both"), Line("infonce", DIFFERENCES, world="both")),
 )
 
 
