@@ -512,7 +512,7 @@ def curve(
             va="bottom" if r1 < 0.88 else "top",
             fontsize=6,
             bbox={"fc": "white", "ec": "none", "pad": 0.5},
-            zorder=1,
+            zorder=3,  # above the line of the phase before
         )
         ax.axvline(end, color="grey", lw=0.5, zorder=0)
     if lines:
