@@ -2,7 +2,9 @@
 network.
 """
 
+import ast
 import http.server
+import io
 import json
 import re
 import shutil
@@ -15,10 +17,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from docutils.core import publish_doctree
 from house import FOLDS, NBS, ROOT, cells, moves, notebooks, sections
 
 sys.path.insert(0, str(ROOT / "docs"))
-from make_site import make, markdown, page, sidebar  # noqa: E402
+from make_site import escaped, make, markdown, page, sidebar  # noqa: E402
 
 PAGES = [
     "index",
@@ -306,3 +309,27 @@ def test_in_a_browser(browser, address):
     assert not errors, errors
     assert not [u for u in asked if not u.startswith((address.rsplit("/under", 1)[0], "data:"))]
     tab.close()
+
+
+def docstrings_of(file):
+    "Name and text of each docstring of a module."
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, kinds) and ast.get_docstring(node):
+            yield getattr(node, "name", file.stem), ast.get_docstring(node)
+
+
+def complaints_of(text):
+    "Of docutils, about a docstring, as the site shows it."
+    stream = io.StringIO()
+    text = "\n".join(map(escaped, text.splitlines()))
+    publish_doctree(text, settings_overrides={"warning_stream": stream})
+    return stream.getvalue()
+
+
+def test_every_docstring_can_be_shown():
+    "Those of pages that are not in PAGES, too: one warning and there is no site."
+    assert "Unexpected indentation" in complaints_of("Optional:\n- one\n  and more")
+    for file in sorted((ROOT / "vssl_nb").rglob("*.py")):
+        for name, text in docstrings_of(file):
+            assert not complaints_of(text), (file.name, name)

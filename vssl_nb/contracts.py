@@ -52,6 +52,7 @@ class Encoder(Protocol):
     """A network that makes one feature of a clip: an `nn.Module`.
 
     Optional:
+
     - `tokens(x, keep=None)`: (B, N, D) tokens in place of their mean, for masked methods; `keep`,
       (B, n) long, are the indices of the visible ones. Position embeddings are those of the visible
       places. `vit_*` have it.
@@ -77,6 +78,7 @@ class Method(Protocol):
     `state_dict()` holds all that changes. Chance comes from the seed and `batch['step']`.
 
     Optional:
+
     - `after_step(batch)`: follows each optimizer step, moves a momentum encoder, fills a queue.
     - `copies() -> Mapping[str, Sequence[nn.Module]]`: network -> modules that begin with the same
       weights, such as a momentum encoder. The parameters of each line up with those of the network,
@@ -104,6 +106,7 @@ class MethodSettings(Protocol):
     """What is decided about a method before it exists: a frozen dataclass, with defaults, no torch.
 
     Optional:
+
     - `clips: tuple[str, ...]`: what the V clips of a video are called, in their order.
     - `clip_groups: Mapping[str, ClipGroup]`: further clips, of a size of their own.
     - `needs_labels: bool`: must every training video have a label?
