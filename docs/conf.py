@@ -25,7 +25,7 @@ smartquotes = False  # '--data' is an option, no dash
 
 # pages
 nb_execution_mode = "off"  # what is stored is shown
-nb_render_markdown_format = "gfm"  # tables in outputs
+nb_render_markdown_format = "myst"  # tables and formulas in outputs
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 6
 myst_heading_slug_func = "make_site.slug"
@@ -86,10 +86,8 @@ def fold(app, doctree, page):
         def html(text):
             return nodes.raw("", text, format="html")
 
-        note = (
-            f'<span class="fold-note">{len(inside)} parts are folded: click to '
-            "open</span></summary>"
-        )
+        parts = "1 part is" if len(inside) == 1 else f"{len(inside)} parts are"
+        note = f'<span class="fold-note">{parts} folded: click to open</span></summary>'
         section[:] = [
             html('<details class="fold"><summary>'),
             title,

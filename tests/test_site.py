@@ -333,3 +333,12 @@ def test_every_docstring_can_be_shown():
     for file in sorted((ROOT / "vssl_nb").rglob("*.py")):
         for name, text in docstrings_of(file):
             assert not complaints_of(text), (file.name, name)
+
+
+def test_formulas_in_tables_that_a_cell_prints(site):
+    for name in PAGES:
+        html = (site / name).with_suffix(".html").read_text(encoding="utf-8")
+        raw = re.findall(r"<t[dh][^>]*>(?:<p>)?[^<]*\$[^<$]+\$", html)
+        assert not raw, (name, raw)
+    table = (site / "lessons/05_memory.html").read_text(encoding="utf-8")
+    assert re.search(r'<td><p><span class="math[^>]*>\\\(m=0\.99\\\)', table)

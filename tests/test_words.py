@@ -6,7 +6,7 @@ import pytest
 from house import NBS, cells
 
 LESSONS = sorted((NBS / "lessons").glob("*.ipynb"))
-NAMES = "alpha|beta|Delta|ell|epsilon|varepsilon|lambda|mu|phi|pi|rho|sigma|tau|theta"
+NAMES = "Sigma|alpha|beta|Delta|ell|epsilon|varepsilon|lambda|mu|phi|pi|rho|sigma|tau|theta"
 GREEK = rf"\\(?:{NAMES})(?![A-Za-z])"
 
 
