@@ -238,7 +238,7 @@ METHODS = {
 
 
 def methods_table() -> str:
-    "R@1 of all methods at equal videos, on UCF101 and on JHMDB."
+    "R@1 of the methods at equal videos, on UCF101 and on JHMDB."
     files = [read("evidence"), read("evidence-jhmdb")]
     named = [{r["name"]: r for r in file["rows"]} for file in files]
     rows = [["chance", percent(files[0]["chance"]), "", percent(files[1]["chance"])]]
