@@ -75,8 +75,8 @@ class LessonTable:
         note = world + (
             "R@1: the median over the seeds, in percent; each dot is one seed, from 0 to 100, and "
             "the dashed line is chance. Scene, motion: what the nearest training video of a "
-            "conflict has. s: seconds of a core, with all helpers. Bold: added last. A row "
-            f"without a number of seeds has {len(SEEDS)}."
+            "conflict has. s: seconds on one core, trainings of helpers included. Bold: added "
+            f"last. A row has {len(SEEDS)} seeds unless it names another number."
         )
         return f'<table style="{style}">{body}</table><p><small>{note}</small></p>'
 
