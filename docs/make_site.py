@@ -175,6 +175,11 @@ def page(path: Path, whole: bool, files: set[Path]) -> str:
         anchors = labels(module, shown["source"]) if module else ""
         if anchors:
             made.append(cell(anchors))
+        for output in shown["outputs"]:
+            printed = output.get("data", {})
+            if "text/markdown" in printed:
+                text = "".join(printed["text/markdown"])
+                printed["text/markdown"] = markdown(path, text, files)
         if whole:
             made.append(shown)
     if here and whole:

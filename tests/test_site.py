@@ -25,6 +25,7 @@ from make_site import escaped, make, markdown, page, sidebar  # noqa: E402
 
 PAGES = [
     "index",
+    "map",
     "lessons/08_motion",
     "lessons/03_losses",
     "lessons/05_memory",
