@@ -226,12 +226,12 @@ METHODS = {
     "infonce, one schedule": "InfoNCE, one schedule",
     "coclr": "CoCLR",
     "cpr": "CPR",
-    "iic": "IIC",
+    "iic": "IIC, one schedule",
     "simclr": "SimCLR, one schedule",
     "moquad": "MoQuad, one schedule",
     "provico": "ProViCo, one schedule",
     "ubernce": "UberNCE (labels)",
-    "labels": "cross-entropy (labels)",
+    "labels": "cross-entropy (labels), one schedule",
     "infonce, both": "InfoNCE, both views",
     "coclr, both": "CoCLR, both views",
 }
@@ -293,9 +293,9 @@ def walk_text() -> str:
     compared = [row for row in rows if row["same"] is not None]
     sizes = sorted({folder["clips"] for folder in folders})
     return (
-        f"**Stopped in the middle, all of them go on.** The {len({r['command'] for r in rows})} "
-        f"commands of README, in folders of {', '.join(map(str, sizes[:-1]))} and {sizes[-1]} "
-        f"clips, with labels and without: Ctrl-C ended {len(stopped)} of {len(rows)} calls with "
+        f"**Stopped in the middle, all of them go on.** {len({r['command'] for r in rows})} "
+        "commands of README and how-tos, in folders of "
+        f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} clips, with labels and without: Ctrl-C ended {len(stopped)} of {len(rows)} calls with "
         f"exit code 130. The second call made its file without a traceback in {len(clean)} of "
         f"{len(rows)}, hidden files were left by {sum(bool(r['left']) for r in rows)}, and "
         f"{sum(r['same'] for r in compared)} of the {len(compared)} files that can be compared "
