@@ -292,12 +292,13 @@ def walk_text() -> str:
     clean = [r for r in rows if r["exit_again"] == 0 and r["made"] and r["tracebacks"] == 0]
     compared = [row for row in rows if row["same"] is not None]
     sizes = sorted({folder["clips"] for folder in folders})
+    commands, folder_sizes = len({r["command"] for r in rows}), ", ".join(map(str, sizes[:-1]))
     return (
-        f"**Stopped in the middle, all of them go on.** {len({r['command'] for r in rows})} "
-        "commands of README and how-tos, in folders of "
-        f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} clips, with labels and without: Ctrl-C ended {len(stopped)} of {len(rows)} calls with "
-        f"exit code 130. The second call made its file without a traceback in {len(clean)} of "
-        f"{len(rows)}, hidden files were left by {sum(bool(r['left']) for r in rows)}, and "
+        f"**Stopped in the middle, all of them go on.** {commands} commands of README and "
+        f"how-tos, in folders of {folder_sizes} and {sizes[-1]} clips, with labels and without: "
+        f"Ctrl-C ended {len(stopped)} of {len(rows)} calls with exit code 130. The second call "
+        f"made its file without a traceback in {len(clean)} of {len(rows)}, hidden files were "
+        f"left by {sum(bool(r['left']) for r in rows)}, and "
         f"{sum(r['same'] for r in compared)} of the {len(compared)} files that can be compared "
         "have the content of a run without a stop ([walk-jhmdb.json](walk-jhmdb.json))."
     )
