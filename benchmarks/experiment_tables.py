@@ -57,6 +57,8 @@ README_DIFFERENCES = (
     (Line("cmc"), Line("bank")),
     (Line("bank, shuffled"), Line("bank")),
     (Line("iic, patches"), Line("iic")),
+    (Line("iic", budget=2), Line("cmc", budget=2)),
+    (Line("iic", budget=4), Line("cmc", budget=4)),
     (Line("coclr"), Line("queue")),
     (Line("coclr", budget=2), Line("queue", budget=2)),
     (Line("coclr, own key kept"), Line("queue")),
