@@ -1,6 +1,9 @@
 "The table of the lessons: from a file of results that is made here."
 
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -130,6 +133,31 @@ def test_a_live_row_stands_beside_all_seeds_of_its_row(results):
     assert seeds == "2 seeds: R@1 16.0 to 17.0 %, median 16.5 %"
     other = course.LiveRow(live.recipe, None, {}, 16.0, 50.0, 10.0, None, None)
     assert repr(other) == "here:   R@1 16.0 %, scene 50.0 %, motion 10.0 %"
+
+
+TRAIN_A_ROW = """
+import sys
+from pathlib import Path
+from vssl_nb.app import course
+
+course.ROOT = Path(sys.argv[1])
+row = course.train_row("infonce")
+print(row.r1, row.seconds is None)
+"""
+
+
+def test_of_two_pages_that_train_a_row_at_once_the_second_waits(tmp_path):
+    command = [sys.executable, "-c", TRAIN_A_ROW, tmp_path]
+    pages = [
+        subprocess.Popen(
+            command, env=os.environ | {"IN_TEST": "1"}, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    printed = [page.communicate()[0].split() for page in pages]
+    assert [page.returncode for page in pages] == [0, 0]
+    assert printed[0][0] == printed[1][0]
+    assert sorted(waited for _, waited in printed) == ["False", "True"]
 
 
 def test_a_table_and_a_difference_name_another_world(results, monkeypatch):

@@ -81,6 +81,24 @@ def replacement(
             temporary.unlink()
 
 
+@contextmanager
+def exclusive_lock(
+    file: str | Path,  # it is made, and stays; its folder is there
+) -> Iterator[None]:
+    """One process works in the block, and another waits for it.
+
+    There is no lock on Windows, nor on a file system that has none. OSError where the file cannot
+    be written.
+    """
+    with open(file, "a") as f:
+        with suppress(ImportError):
+            import fcntl
+
+            with suppress(OSError):
+                fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
 def write_whole(
     path: str | Path,  # of the file; its folder is made
     write: Callable[[Any], Any],  # called with an open binary file

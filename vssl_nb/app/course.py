@@ -30,6 +30,7 @@ from ..config import Recipe, difference, from_dict, override
 from ..data import toy
 from ..data.dataset import VideoCache
 from ..data.manifest import Manifest, read
+from ..files import exclusive_lock
 from ..measure.conflicts import conflict_parts
 from ..measure.features import Features, extract
 from ..measure.health import conflict_shares
@@ -453,12 +454,13 @@ def train_row(
     videos = course_videos()
     digest = recipe_digest(recipe)
     folder = videos.folder.parent / f"{recipe.name}-{videos.folder.name}-{digest}"
-    begun = (folder / "last.pt").exists()  # an earlier page, or a kernel that was stopped
-    start = time.monotonic()
-    with one_thread():
+    # two pages may train the same row: the second one waits, and finds it trained
+    with exclusive_lock(folder.with_name(f"{folder.name}.lock")), one_thread():
+        begun = (folder / "last.pt").exists()  # an earlier page, or a kernel that was stopped
+        start = time.monotonic()
         machine = Machine("cpu", cache=videos.cache, progress=False)
         pretrain(recipe, videos.folder, folder, begun, machine, networks=networks)
-    seconds = None if begun else time.monotonic() - start
+        seconds = None if begun else time.monotonic() - start
     return measure_row(recipe, open_trained(folder), seconds, stored)
 
 

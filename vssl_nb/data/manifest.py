@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vssl_nb
-from ..files import equal_files, replacement
+from ..files import equal_files, exclusive_lock, replacement
 from ..names import PluginError, load_object
 from ..paths import count_kinds, video_paths
 from ..progress import progress_bar
@@ -951,13 +951,7 @@ def one_at_a_time(
 ) -> Iterator[None]:
     "One process works in a folder; another waits. `ManifestError` where it cannot be written to."
     try:
-        with open(file, "a") as f:
-            with suppress(ImportError):
-                import fcntl  # not on Windows
-
-                # nor on every file system
-                with suppress(OSError):
-                    fcntl.flock(f, fcntl.LOCK_EX)
+        with exclusive_lock(file):
             yield
     except OSError as e:
         raise ManifestError(
