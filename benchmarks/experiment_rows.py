@@ -460,6 +460,7 @@ _ROWS = (
         method="moquad",
         fields=dict(intra_negatives=(), beta=0.0, appearance_task=0.0),
         views=BOTH_VIEWS,
+        longer=(4,),
         searched=True,
     ),
     Row(
@@ -477,6 +478,7 @@ _ROWS = (
         "moquad 1",
         fields=dict(intra_negatives=("n",), motion="speed", motion_clips=(2,), speeds=(1, 2)),
         views=BOTH_VIEWS,
+        longer=(4,),
     ),
     Row(
         "moquad 3",
@@ -486,6 +488,7 @@ _ROWS = (
         fields=dict(intra_negatives=("n", "nn"), motion_clips=(2, 3), appearance_clips=(1, 3)),
         views=BOTH_VIEWS,
         both=(FRAMES,),
+        longer=(4,),
     ),
     Row(
         "provico",
