@@ -113,7 +113,7 @@ WRITTEN = {
     "cmc": "CMC: second view",
     "bank, shuffled": "shuffled clips alone",
     "iic": "IIC: both",
-    "moquad 0": "SimCLR, first clips as queries",
+    "moquad 0": "MoQuad, rung 0",
     "moquad 1": "MoQuad, rung 1",
     "moquad 2": "MoQuad, rung 2",
     "moquad 3": "MoQuad, rung 3",
