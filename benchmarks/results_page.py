@@ -457,7 +457,8 @@ def gpu_table() -> str:
         ],
         [
             "How many processes must decode for it?",
-            f"{fed[0]:.1f}, or {fed[1]:.1f} of copies: {videos:.0f} videos a second",
+            f"computed from the processor time of one, if processes add up: {fed[0]:.1f}, or "
+            f"{fed[1]:.1f} of copies, for {videos:.0f} videos a second",
             "input-nvidia-h200-partial",
         ],
     ]

@@ -200,7 +200,7 @@ def real_differences():
                 yield row["name"], " ".join(points(row, "r1_gap"))
     published = json.loads((ROOT / "results" / "published-jhmdb.json").read_text(encoding="utf-8"))
     spread = next(r for r in published["sizes"][-1]["rows"] if r["name"] == "published, spread")
-    yield "published", " points ".join(points(spread["above"]["motion by hand"], "r1"))
+    yield "published", " ".join(points(spread["above"]["motion by hand"], "r1"))
 
 
 def test_differences_of_real_clips_are_those_of_their_files():

@@ -1,6 +1,7 @@
 "The ledger: written from stored records, whatever their order, and read with its verdicts."
 
 import contextlib
+import csv
 import importlib
 import io
 import json
@@ -21,6 +22,7 @@ from vssl_nb.papers.published import ROWS as PUBLISHED
 from vssl_nb.papers.verdicts import NOT_RUN, chain_links
 
 SEEDS = range(41, 49)
+ALL_DIRECTIONS = "as printed without pairs k = k', all directions in Eq. 10"
 RESULTS = ROOT / "results"
 # R@1 of a row, percent: of seed 41, and what each further seed adds
 ROWS = {
@@ -241,7 +243,7 @@ def test_numbers_of_older_files(writer, tmp_path):
     assert ledger.verdicts_of([row])[0][0].word == "holds"
     row = row_of(file, 25, "all directions in Eq. 10: one step of several")
     assert row.arms["two videos mixed"].values == (-5.5,) * 8
-    row = row_of(file, 23, "as printed, all directions in Eq. 10")
+    row = row_of(file, 23, ALL_DIRECTIONS)
     assert row.arms["match probability"].values == tuple(50.0 + i for i in range(1, 9))
     assert row.rule == ("ddd",)
 
@@ -252,7 +254,7 @@ def test_a_stamped_file_of_seeds_names_its_commits_and_what_has_changed(writer, 
     stamp = {"head": "abc", "modules": {"vssl_nb.data.toy": "another digest"}}
     content = json.loads(file.read_text()) | stamp | {"continued": [stamp | {"head": "def"}]}
     file.write_text(json.dumps(content))
-    row = row_of(written(writer, tmp_path), 23, "as printed, all directions in Eq. 10")
+    row = row_of(written(writer, tmp_path), 23, ALL_DIRECTIONS)
     assert row.runs == ("abc", "def") and row.rule == ("ddd",)
     assert row.code == "older code: 1 of 1 modules have changed since"
 
@@ -263,7 +265,7 @@ def test_an_untrained_encoder_from_another_file_counts_where_it_has_all_seeds(wr
         rows = [{"run": "spoiled", "view": "residual", "r1": 0.38}]
         content = {"seeds": [{"seed": seed, "rows": rows} for seed in seeds]}
         (tmp_path / "untrained-worlds.json").write_text(json.dumps(content))
-        row = row_of(written(writer, tmp_path), 24, "as printed, all directions in Eq. 10")
+        row = row_of(written(writer, tmp_path), 24, ALL_DIRECTIONS)
         assert row.is_measured == measured and len(row.seeds) == 8
         assert row.arms["most certain"].untrained == ((38.0,) * 8 if measured else ())
 
@@ -406,3 +408,10 @@ def test_another_recomputation_agrees_in_every_row():
         for link, (p, low, high) in zip(alone.links, other["links"], strict=True):
             numbers = (link.adjusted, link.low, link.high)
             assert numbers == pytest.approx((p, low, high), abs=1e-9), row.reading.name
+
+
+def test_no_line_of_a_table_is_torn_by_a_comma():
+    for file in (ROOT / "vssl_nb" / "papers").glob("*.csv"):
+        lines = [x for x in file.read_text(encoding="utf-8").splitlines() if x[:1] != "#"]
+        head, *rows = csv.reader(lines)
+        assert [row for row in rows if len(row) != len(head)] == [], file.name

@@ -123,18 +123,23 @@ def _cell_style(column: int) -> str:
     return f"text-align:{'left' if column < 3 else 'right'};padding:0 .45em"
 
 
+def _name_cell(name: str) -> str:  # of a row of the experiment
+    "A name; a short one stays in one line."
+    wrap = "white-space:nowrap;" if len(name) <= 20 else ""
+    return f'<td style="text-align:left;{wrap}padding:0 .45em">{html.escape(name)}</td>'
+
+
 def _html_row(row: LessonRow) -> str:
     weight = "bold" if row.new else "normal"
     cells = [
-        html.escape(row.title),
         row.sees,
         _dots(row.r1, row.chance),
         f"{statistics.median(row.r1):.1f}",
     ]
     cells += [f"{row.scene:.1f}", f"{row.motion:.1f}"]
     cells += [f"{row.steps:,}", f"{row.seconds:.0f}"] if row.steps else ["", ""]
-    made = "".join(f'<td style="{_cell_style(i)}">{cell}</td>' for i, cell in enumerate(cells))
-    return f'<tr style="font-weight:{weight}">{made}</tr>'
+    made = "".join(f'<td style="{_cell_style(i)}">{cell}</td>' for i, cell in enumerate(cells, 1))
+    return f'<tr style="font-weight:{weight}">{_name_cell(row.title)}{made}</tr>'
 
 
 def _dots(
@@ -267,15 +272,15 @@ def _difference_row(
 ) -> str:
     bounded = math.isfinite(difference.interval[0])
     cells = {
-        "row": html.escape(difference.a.removesuffix(suffix)),
-        "minus": html.escape(difference.b.removesuffix(suffix)),
         "of": difference.metric_name,
         "a dot a seed": _dots_about_zero(difference, reach),
         "mean": f"{difference.mean:+.1f}",
         "95 %": difference.written_interval if bounded else "none yet",
         "seeds": str(len(difference.seeds)),
     }
-    made = (f'<td style="{_difference_style(name)}">{cells[name]}</td>' for name in columns)
+    rest = columns[2:]  # behind the names
+    made = [_name_cell(name.removesuffix(suffix)) for name in (difference.a, difference.b)]
+    made += [f'<td style="{_difference_style(name)}">{cells[name]}</td>' for name in rest]
     return f"<tr>{''.join(made)}</tr>"
 
 

@@ -670,7 +670,7 @@ def make(
     distractors: int = 0,  # further sprites whose motion says nothing
     # 0-1: probability that shape and stripes of a sprite give its class away, in all parts
     looks: float = 0.0,
-    # 0-1: how much colour is taken; at 1 a source is known by its texture alone
+    # 0-1: how much colour is taken; at 1 only greys are left
     grey: float = 0.0,
     classes: str = "motions",  # of CLASS_TABLES; more classes have fewer sources each
     # 0-1: share of the training videos that are noise, cut in the middle, or stand still

@@ -26,7 +26,7 @@ class Toy(Command):
     distractors: Annotated[int, "[0, 100]"] = 0
     # how strongly the sprite's shape and stripes give the class away, in all parts
     looks: Share = 0.0
-    # how much of the colour is taken; at 1 a source is known by its texture alone
+    # how much of the colour is taken; at 1 only greys are left
     grey: Share = 0.0
     # what a class is
     classes: Literal["motions", "directions", "periods", "shapes", "scenes", "both"] = "motions"
