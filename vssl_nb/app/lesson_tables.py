@@ -142,6 +142,10 @@ def _html_row(row: LessonRow) -> str:
     return f'<tr style="font-weight:{weight}">{_name_cell(row.title)}{made}</tr>'
 
 
+def _svg_head(width: int) -> str:  # px
+    return f'<svg width="{width}" height="20" role="img" style="vertical-align:middle">'
+
+
 def _dots(
     values: Sequence[float],  # percent
     chance: float = CHANCE["plain"],  # percent
@@ -158,7 +162,7 @@ def _dots(
     dots = "".join(
         f'<circle cx="{x(v):.1f}" cy="10" r="4" fill="#2e75b6" fill-opacity="0.5"/>' for v in values
     )
-    return f'<svg width="{width}" height="20" role="img">{line}{dash}{dots}</svg>'
+    return f"{_svg_head(width)}{line}{dash}{dots}</svg>"
 
 
 # ---- differences
@@ -308,7 +312,7 @@ def _dots_about_zero(
     )
     mean = x(difference.mean)
     stroke = f'<line x1="{mean}" y1="4" x2="{mean}" y2="16" stroke="#1f4e79" stroke-width="2"/>'
-    return f'<svg width="{width}" height="20" role="img">{line}{dash}{bar}{dots}{stroke}</svg>'
+    return f"{_svg_head(width)}{line}{dash}{bar}{dots}{stroke}</svg>"
 
 
 @dataclass(frozen=True)
