@@ -123,10 +123,12 @@ def _cell_style(column: int) -> str:
     return f"text-align:{'left' if column < 3 else 'right'};padding:0 .45em"
 
 
-def _name_cell(name: str) -> str:  # of a row of the experiment
-    "A name; a short one stays in one line."
-    wrap = "white-space:nowrap;" if len(name) <= 20 else ""
-    return f'<td style="text-align:left;{wrap}padding:0 .45em">{html.escape(name)}</td>'
+def _name_cell(
+    name: str,  # of a row of the experiment
+    one_line: bool,  # may it not be broken?
+) -> str:
+    style = "text-align:left;" + "white-space:nowrap;" * one_line + "padding:0 .45em"
+    return f'<td style="{style}">{html.escape(name)}</td>'
 
 
 def _html_row(row: LessonRow) -> str:
@@ -139,7 +141,9 @@ def _html_row(row: LessonRow) -> str:
     cells += [f"{row.scene:.1f}", f"{row.motion:.1f}"]
     cells += [f"{row.steps:,}", f"{row.seconds:.0f}"] if row.steps else ["", ""]
     made = "".join(f'<td style="{_cell_style(i)}">{cell}</td>' for i, cell in enumerate(cells, 1))
-    return f'<tr style="font-weight:{weight}">{_name_cell(row.title)}{made}</tr>'
+    return (
+        f'<tr style="font-weight:{weight}">{_name_cell(row.title, len(row.title) <= 20)}{made}</tr>'
+    )
 
 
 def _svg_head(width: int) -> str:  # px
@@ -248,7 +252,7 @@ class DifferenceTable:
             f'<th style="{_difference_style(name)}">{titles.get(name, name)}</th>'
             for name in self.columns
         )
-        rows = [_difference_row(d, self.columns, self.reach, self.suffix) for d in self.differences]
+        rows = [self._row(d) for d in self.differences]
         worlds = {d.world for d in self.differences} - {"plain"}
         metric = "" if "of" in self.columns else "Of R@1. "
         note = "".join(f"World {world}. " for world in sorted(worlds)) + (
@@ -260,32 +264,34 @@ class DifferenceTable:
         table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{"".join(rows)}</table>'
         return f"{table}<p><small>{note}</small></p>"
 
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        "The two rows of each difference, as the table has them."
+        cut = self.suffix
+        return [(d.a.removesuffix(cut), d.b.removesuffix(cut)) for d in self.differences]
+
+    def _row(self, difference: Difference) -> str:
+        bounded = math.isfinite(difference.interval[0])
+        cells = {
+            "of": difference.metric_name,
+            "a dot a seed": _dots_about_zero(difference, self.reach),
+            "mean": f"{difference.mean:+.1f}",
+            "95 %": difference.written_interval if bounded else "none yet",
+            "seeds": str(len(difference.seeds)),
+        }
+        # two columns of long names would push the table out of the text
+        one_line = sum(max(map(len, column)) for column in zip(*self.names)) <= 34
+        names = self.names[self.differences.index(difference)]
+        made = [_name_cell(name, one_line) for name in names]
+        made += [f'<td style="{_difference_style(n)}">{cells[n]}</td>' for n in self.columns[2:]]
+        return f"<tr>{''.join(made)}</tr>"
+
 
 def _difference_style(column: str) -> str:
     "Names to the left, numbers to the right."
     if column in ("row", "minus", "of", "a dot a seed"):
         return "text-align:left;padding:0 .45em"
     return "text-align:right;white-space:nowrap;padding:0 .45em"
-
-
-def _difference_row(
-    difference: Difference,
-    columns: Sequence[str],
-    reach: int,  # points
-    suffix: str,  # of all names; the head has it
-) -> str:
-    bounded = math.isfinite(difference.interval[0])
-    cells = {
-        "of": difference.metric_name,
-        "a dot a seed": _dots_about_zero(difference, reach),
-        "mean": f"{difference.mean:+.1f}",
-        "95 %": difference.written_interval if bounded else "none yet",
-        "seeds": str(len(difference.seeds)),
-    }
-    rest = columns[2:]  # behind the names
-    made = [_name_cell(name.removesuffix(suffix)) for name in (difference.a, difference.b)]
-    made += [f'<td style="{_difference_style(name)}">{cells[name]}</td>' for name in rest]
-    return f"<tr>{''.join(made)}</tr>"
 
 
 def _dots_about_zero(
