@@ -430,7 +430,8 @@ def gpu_table() -> str:
     plain, fast = (first(step["switches"], variant=v) for v in ("plain", "all, bfloat16"))
     operations = step["operations"]["seconds"]["all, bfloat16"]
     (coclr,), (moquad,) = step["coclr"], step["moquad"]
-    samples = read("input-nvidia-h200-partial")["samples_per_s"]
+    decoding = read("input-nvidia-h200-partial")
+    samples, at_work = decoding["samples_per_s"], decoding["workers"]
     videos = fast["clips_per_s"]
     fed = [videos / samples[f"worker, {kind}"] for kind in ("original", "transcoded")]
     memory = read("memory-nvidia-h200-partial")["rows"]
@@ -458,7 +459,10 @@ def gpu_table() -> str:
         [
             "How many processes must decode for it?",
             f"computed from the processor time of one, if processes add up: {fed[0]:.1f}, or "
-            f"{fed[1]:.1f} of copies, for {videos:.0f} videos a second",
+            f"{fed[1]:.1f} of copies, for {videos:.0f} videos a second; beside other work they did "
+            f"not add up: {at_work['original, 1 workers']:.0f} a second with one and "
+            f"{at_work['original, 2 workers']:.0f} with two, of copies "
+            f"{at_work['copy, 1 workers']:.0f} and {at_work['copy, 2 workers']:.0f}",
             "input-nvidia-h200-partial",
         ],
     ]
