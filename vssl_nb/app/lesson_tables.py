@@ -252,7 +252,15 @@ class DifferenceTable:
             f'<th style="{_difference_style(name)}">{titles.get(name, name)}</th>'
             for name in self.columns
         )
-        rows = [self._row(d) for d in self.differences]
+        names = [
+            (d.a.removesuffix(self.suffix), d.b.removesuffix(self.suffix)) for d in self.differences
+        ]
+        # two columns of long names would push the table out of the text
+        one_line = sum(max(map(len, column)) for column in zip(*names)) <= 34
+        rows = [
+            self._row(difference, [_name_cell(name, one_line) for name in pair])
+            for difference, pair in zip(self.differences, names)
+        ]
         worlds = {d.world for d in self.differences} - {"plain"}
         metric = "" if "of" in self.columns else "Of R@1. "
         note = "".join(f"World {world}. " for world in sorted(worlds)) + (
@@ -264,13 +272,11 @@ class DifferenceTable:
         table = f'<table style="border-collapse:collapse"><tr>{head}</tr>{"".join(rows)}</table>'
         return f"{table}<p><small>{note}</small></p>"
 
-    @property
-    def names(self) -> list[tuple[str, str]]:
-        "The two rows of each difference, as the table has them."
-        cut = self.suffix
-        return [(d.a.removesuffix(cut), d.b.removesuffix(cut)) for d in self.differences]
-
-    def _row(self, difference: Difference) -> str:
+    def _row(
+        self,
+        difference: Difference,
+        names: list[str],  # cells of its two rows
+    ) -> str:
         bounded = math.isfinite(difference.interval[0])
         cells = {
             "of": difference.metric_name,
@@ -279,12 +285,8 @@ class DifferenceTable:
             "95 %": difference.written_interval if bounded else "none yet",
             "seeds": str(len(difference.seeds)),
         }
-        # two columns of long names would push the table out of the text
-        one_line = sum(max(map(len, column)) for column in zip(*self.names)) <= 34
-        names = self.names[self.differences.index(difference)]
-        made = [_name_cell(name, one_line) for name in names]
-        made += [f'<td style="{_difference_style(n)}">{cells[n]}</td>' for n in self.columns[2:]]
-        return f"<tr>{''.join(made)}</tr>"
+        rest = (f'<td style="{_difference_style(n)}">{cells[n]}</td>' for n in self.columns[2:])
+        return f"<tr>{''.join((*names, *rest))}</tr>"
 
 
 def _difference_style(column: str) -> str:
