@@ -1,16 +1,18 @@
 """The one experiment: every method in one table, at one setting, from one command.
 
-Each row changes one thing of its base (`--list` prints them; `benchmarks/experiment_rows.py` is the
-table). World: the plain toy, 720 training videos, 240 test videos, 360 conflicts, and `both`, whose
-classes are a motion and a kind of scene. One encoder (tiny), clips of 16 frames, batches of 8
-videos, one projection, augmentation and protocol; float32, one thread. The budget is counted in
-clips that the measured encoder draws (17,280), and what a training takes is written in five
-currencies: clips drawn, forward and with gradient, optimizer steps, seconds of a core; `whole`
-includes its helpers. The rate of each method and one or two settings of its own are chosen by the
-same search on seed 30, R@1 on its test videos: three rates, then each own setting at the best rate;
-another value is taken where it gains 4 points or more. A row that changes another thing keeps the
-rate of its base. Seeds 41 to 48 chose nothing. `benchmarks/experiment_rule.py` says what is judged,
-and its commit is older than the first result.
+Each row changes one thing of its base, or a few (`--list` prints them;
+`benchmarks/experiment_rows.py` is the table). World: the plain toy, 720 training videos, 240 test
+videos, 360 conflicts, and `both`, whose classes are a motion and a kind of scene. One encoder
+(tiny; a small transformer in the last rows), clips of 16 frames, batches of 8 videos, one
+projection where a method has no head of its own, one augmentation and protocol; float32, one
+thread. The budget is counted in clips that the measured encoder draws (17,280), and what a training
+takes is written in five currencies: clips drawn, forward and with gradient, optimizer steps,
+seconds of a core; `whole` includes its helpers. The rate of most methods and up to two settings of
+their own are chosen by the same search on seed 30, R@1 on its test videos: three rates, then each
+own setting at the best rate; another value is taken where it gains 4 points or more. A row that
+changes another thing keeps the rate of its base. Seeds 41 to 48 chose nothing.
+`benchmarks/experiment_rule.py` has what is judged; it was changed once after runs of seed 30, and
+its commit is older than the first run of the seeds 41 to 48.
 
     python benchmarks/experiment.py --out results/experiment.json --jobs 2
     python benchmarks/experiment.py --out results/experiment.json --pictures runs/pictures

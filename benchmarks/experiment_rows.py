@@ -1,10 +1,10 @@
-"""The rows of the one experiment: each changes one thing of its base, at one setting for all.
+"""The rows of the one experiment: each changes one thing of its base, or a few, at one setting.
 
-A row is data: its recipe is that of its base with a few fields changed. A row that brings another
-method is searched on one seed: its rate, and one or two settings of its own; what was chosen lies
-in the results. A row that changes anything else keeps all that was chosen for its base, the rate
-too, so that one thing differs. The rows of IIC's family take what was chosen for IIC, since the
-first of them learns nothing that a search could see."""
+A row is data: its recipe is that of its base with a few fields changed. Most rows that bring
+another method are searched on one seed: the rate, and up to two settings of their own; what was
+chosen lies in the results. A row that changes anything else keeps all that was chosen for its base,
+the rate too. The rows of IIC's family take what was chosen for IIC, since the first of them learns
+nothing that a search could see."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -517,6 +517,13 @@ _ROWS = (
         "infonce",
         fields=dict(backbone="vit_toy_fine", optimizer="adamw", weight_decay=0.05, clip_norm=1.0),
         searched=True,
+    ),
+    Row(
+        "untrained transformer",
+        "masked",
+        "random weights of the same transformer",
+        "transformer",
+        kind="untrained",
     ),
     Row(
         "masked pixels",

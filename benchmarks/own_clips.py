@@ -8,8 +8,8 @@ there, nested, whole recordings, the classes in turn. Who has them trains InfoNC
 that `own-videos` would choose), SimCLR or LeJEPA on frames, from random weights or from a *given*
 encoder: SimCLR, trained on nine classes of UCF101 for twice as many steps. All trainings have the
 same backbone (`small`, 48 px, 8 frames, one in 2), projection, augmentation, optimizer (Adam,
-1e-3), batch and precision (forward passes in bfloat16), and see as many clips, two of each of 200 x
-30 videos, whatever the number of clips that there are. No setting was chosen on these clips.
+1e-3), batch and precision (forward passes in bfloat16), and see about as many clips, two of each of
+200 x 30 videos (192 x 30 where there are 491 clips). No setting was chosen on these clips.
 
 Beside them stand what needs no training: chance, a colour histogram, motion by hand (energy of
 differences in 4 x 4 places and 8 times, and flow directions in 3 x 3 places and two halves, DIS at

@@ -7,9 +7,8 @@ process of its own, from the start of Python to the last line of the verdict; wh
 why, is read from its run folder. The load of the machine is noted before and after: other work
 makes steps slower, and the time is to be kept all the same.
 
-What came out (`results/own-videos-cpu.json`, clips of UCF101, two cores with a load of up to 7;
-left alone the machine takes several times as many steps). *Finds*: how often a held-out clip finds
-its own video again, and how often random weights do.
+What came out (`results/own-videos-cpu.json`, clips of UCF101, two cores with a load of up to 7).
+*Finds*: how often a held-out clip finds its own video again, and how often random weights do.
 
     videos  minutes  took   steps  finds          verdict
         60        3  175 s     67  19 % (13 %)    it learned

@@ -1,5 +1,5 @@
-"""The claims of the papers in worlds that have what they rest on: eight seeds of trainings of a
-minute.
+"""The claims of the papers in worlds that come nearer to what they rest on: three to eight seeds
+of trainings of a minute.
 
 Each experiment below writes a toy of its own (`vssl_nb.data.toy.make`), measures whether it has the
 premise of the claims, trains the runs that they compare, and measures those. Worlds, premises,
@@ -8,10 +8,9 @@ file before the first seed was run. No setting was chosen on these seeds; what t
 was chosen on seed 30.
 
 Numbers of the recipes stay, but for the budget: a training sees EPOCHS times two clips of each
-training video, so that all runs of an experiment see equally many clips, and takes batches of 8
-videos at half the rate. ProViCo, which compares the videos of a batch, keeps its batch and its
-rate. Forward passes are in bfloat16; test videos are measured by three clips, distributions by
-four.
+training video, times what its run names, and takes batches of 8 videos at half the rate. ProViCo,
+which compares the videos of a batch, keeps its batch and its rate. Forward passes are in bfloat16;
+test videos are measured by three clips, distributions by four.
 
     python benchmarks/worlds.py spoiled --out results/world-spoiled.json
 
@@ -453,7 +452,7 @@ EXPERIMENTS = {
         of_run("k grows by cycle", "pmr"),
         mining,
     ),
-    # the plain toy at this budget: CoCLR's frames know half
+    # the plain toy at this budget
     "stages": Experiment(
         {4: "s=1 < s=3 < s=5 < s=7, R@1", 5: "r=0.8 < r=0.5", 7: "s=1 < s=3 < s=5 < s=7, PMR"},
         "4, 5: R@1 of the frames that help to mine (taught) is 33 to 60 %; 7: at least 33 %",

@@ -120,6 +120,7 @@ WRITTEN = {
     "provico": "ProViCo",
     "lejepa": "LeJEPA",
     "transformer": "InfoNCE, transformer",
+    "untrained transformer": "untrained, transformer",
     "masked pixels": "masked pixels",
     "masked features": "masked features",
     "masked motion": "masked motion",

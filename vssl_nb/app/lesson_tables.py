@@ -70,15 +70,26 @@ class LessonTable:
         names = ("row", "sees", "R@1, a dot a seed", "R@1", "scene", "motion", "steps", "s")
         head = "".join(f'<th style="{_cell_style(i)}">{name}</th>' for i, name in enumerate(names))
         body = f"<tr>{head}</tr>" + "".join(_html_row(row) for row in self.rows)
-        style = "border-collapse:collapse"
-        world = "" if self.world == "plain" else f"World {self.world}. "
-        note = world + (
-            "R@1: the median over the seeds, in percent; each dot is one seed, from 0 to 100, and "
-            "the dashed line is chance. Scene, motion: what the nearest training video of a "
-            "conflict has. s: seconds on one core, trainings of helpers included. Bold: added "
-            f"last. A row has {len(SEEDS)} seeds unless it names another number."
-        )
-        return f'<table style="{style}">{body}</table><p><small>{note}</small></p>'
+        table = f'<table style="border-collapse:collapse">{body}</table>'
+        return f"{table}<p><small>{self.note}</small></p>"
+
+    @property
+    def note(self) -> str:
+        "What the columns are: of those that this table has."
+        sentences = [] if self.world == "plain" else [f"World {self.world}."]
+        seeds = f"{len(SEEDS)} seeds"
+        if any(len(row.r1) != len(SEEDS) for row in self.rows):
+            seeds += " (or the number behind the name)"
+        sentences += [
+            f"Medians over {seeds}, in percent; a dot is a seed, from 0 to 100, and the dashed "
+            "line is chance.",
+            "Scene, motion: what the nearest training video of a conflict has.",
+        ]
+        if any(row.steps for row in self.rows):
+            sentences.append("s: seconds on one core, trainings of helpers included.")
+        if any(row.new for row in self.rows):
+            sentences.append("Bold: added last.")
+        return " ".join(sentences)
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ def _svg_head(width: int) -> str:  # px
 def _dots(
     values: Sequence[float],  # percent
     chance: float = CHANCE["plain"],  # percent
-    width: int = 220,  # px
+    width: int = 180,  # px
 ) -> str:  # an SVG
     "A dot a seed on a line from 0 to 100, and a dashed line at chance."
 
@@ -299,7 +310,7 @@ def _difference_style(column: str) -> str:
 def _dots_about_zero(
     difference: Difference,
     reach: int,  # points
-    width: int = 160,  # px
+    width: int = 140,  # px
 ) -> str:  # an SVG
     "A dot a seed, the interval as a bar, the mean as a stroke, and a dashed line at 0."
 

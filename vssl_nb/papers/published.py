@@ -1,9 +1,9 @@
 """The papers' numbers with their sources.
 
-Every number of the papers' tables, of the released READMEs and of users' reports is in
-`published.csv`: a line is a printed row on one task and dataset; `work` (the method under one name
-over all papers) is left out where it is the printed name, and so is `kind` where a number is
-quoted. What the papers claim is in `papers.ledger`.
+The numbers of the papers' tables, of the released READMEs and of users' reports are in
+`published.csv`, but for those that its last lines name: a line is a printed row on one task and
+dataset; `work` (the method under one name over all papers) is left out where it is the printed
+name, and so is `kind` where a number is quoted. What the papers claim is in `papers.ledger`.
 """
 
 import re
