@@ -139,7 +139,7 @@ LEDGER = ROOT / "nbs" / "images" / "ledger.png"
 def ledger_picture() -> bytes:  # a PNG
     "The intervals of the ledger, as its lesson draws them."
     page = cells(NBS / "lessons" / "21_claims.ipynb")
-    (drawn,) = (c for c in page if "figure.add_subplot()" in c["source"] and c["outputs"])
+    (drawn,) = (c for c in page if "intervals({*PLAIN})" in c["source"] and c["outputs"])
     (png,) = (o["data"]["image/png"] for o in drawn["outputs"] if "image/png" in o.get("data", {}))
     return b64decode("".join(png))
 
