@@ -183,7 +183,17 @@ def test_lessons_show_the_file():
     assert len(TABLE_ROW.findall(tables)) >= 200
 
 
-COMPARED = ("ubernce", "simclr", "coclr", "cpr", "iic", "moquad", "provico", "coclr, both")
+COMPARED = (
+    "ubernce",
+    "simclr",
+    "coclr",
+    "cpr",
+    "iic",
+    "moquad",
+    "provico",
+    "coclr, both",
+    "labels",
+)
 
 
 def real_differences():
@@ -191,27 +201,29 @@ def real_differences():
 
     def points(row, name):
         low, high = row[f"{name}_interval"]
-        return f"{100 * row[name]:+.1f}", f"({100 * low:+.1f} to {100 * high:+.1f})"
+        written = f"{100 * row[name]:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        return written.replace("-", "−")
 
     for file in ("evidence", "evidence-jhmdb"):
         rows = json.loads((ROOT / "results" / f"{file}.json").read_text(encoding="utf-8"))["rows"]
         for row in rows:
             if row["name"] in COMPARED:
-                yield row["name"], " ".join(points(row, "r1_gap"))
+                yield row["name"], points(row, "r1_gap")
+                yield row["name"], points(row, "probe_gap")
     published = json.loads((ROOT / "results" / "published-jhmdb.json").read_text(encoding="utf-8"))
     spread = next(r for r in published["sizes"][-1]["rows"] if r["name"] == "published, spread")
-    yield "published", " ".join(points(spread["above"]["motion by hand"], "r1"))
+    yield "published", points(spread["above"]["motion by hand"], "r1")
 
 
 def test_differences_of_real_clips_are_those_of_their_files():
     page = cells(NBS / "lessons" / "20_real.ipynb")
     shown = "\n".join([*outputs(page, "markdown"), *outputs(page, "text")])
     expected = [*real_differences()]
-    assert len(expected) == 12  # five of the eight were trained on UCF101 alone
+    assert len(expected) == 2 * (8 + 4) + 1  # eight rows of UCF101, four of JHMDB, R@1 and probe
     assert [(name, text) for name, text in expected if text not in shown] == []
     # lines of the toy's other world are of the one experiment, and have a test of their own
     real = "\n".join(line for line in shown.splitlines() if not line.startswith("world both: "))
-    printed = re.findall(r"[+-][\d.]+ (?:points )?\([+-][\d.]+ to [+-][\d.]+\)", real)
+    printed = re.findall(r"[+−-][\d.]+ (?:points )?\([+−-][\d.]+ to [+−-][\d.]+\)", real)
     assert {*printed} - {text for _, text in expected} == set()
 
 

@@ -355,11 +355,13 @@ class CellTable:
         body = ""
         for line in lines:
             made = [self._cell((line, column)) for column in columns]
-            cells = "".join(f'<td style="text-align:left">{cell}</td>' for cell in made)
+            style = "text-align:left;padding:.3em 1em"
+            cells = "".join(f'<td style="{style}">{cell}</td>' for cell in made)
             body += f"<tr><th>{html.escape(line)}</th>{cells}</tr>"
         note = (
-            "R@1 on frames, percent: a dot a seed, the median, and the mean difference to the "
-            "first cell with its 95 % interval, paired by seed. Fewer than six seeds have none."
+            "R@1 on frames, percent: a dot a seed; bold: the median; below it the mean difference "
+            "to the first cell with its 95 % interval, paired by seed. Fewer than six seeds have "
+            "none."
         )
         return f"<table><tr><th></th>{head}</tr>{body}</table><p><small>{note}</small></p>"
 
@@ -367,11 +369,11 @@ class CellTable:
         if key not in self.r1:
             return "not run"
         values = self.r1[key]
-        text = f"{_dots(values)}<br>{statistics.median(values):.1f}"
+        text = f"{_dots(values)}<br><b>{statistics.median(values):.1f}</b>"
         if key not in self.gains:
             return text
         gain = self.gains[key]
-        return f"{text}, {gain.mean:+.1f} ({gain.written_interval})"
+        return f"{text}<br>{gain.mean:+.1f} ({gain.written_interval})"
 
 
 # ---- a search
