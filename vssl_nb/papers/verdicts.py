@@ -210,7 +210,8 @@ def judge_claim(
         return ClaimVerdict(NO_PREMISE, links, because=f"{premise.met} of {seeds} seeds have it")
     measured = [arm for arm in named if arm.is_measured]
     if measured and not any(arm.has_learned for arm in measured):
-        return ClaimVerdict(NOT_LEARNED, links, because="no arm is above its untrained encoder")
+        because = "no arm is shown to be above its untrained encoder"
+        return ClaimVerdict(NOT_LEARNED, links, because=because)
     return _from_links(links)
 
 
