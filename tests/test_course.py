@@ -71,6 +71,9 @@ def test_numbers_are_medians_over_the_seeds(results):
     assert course.median_of("infonce") == pytest.approx(16.5)
     page = course.lesson_table("04")._repr_html_()
     assert page.count("<circle") == 6 and "16.5" in page and "bold" in page
+    assert "8 seeds (or the number behind the name)" in page and "Bold: added last." in page
+    untrained = course.rows_table(("untrained", "rgb"))
+    assert "Bold" not in untrained.note and "s: seconds" not in untrained.note
 
 
 def test_differences_are_paired_by_seed(results):
@@ -89,9 +92,9 @@ def test_differences_stand_on_one_scale():
     page = table._repr_html_()
     assert "a &lt; b" in page and "<title>-42.0</title>" in page and "none yet" in page
     assert page.count("<circle") == 8 and page.count('stroke-width="3"') == 1  # one interval
-    at_zero = '<line x1="80.0" y1="1"'  # the middle of 160 px
+    at_zero = '<line x1="70.0" y1="1"'  # the middle of 140 px
     assert page.count(at_zero) == 2
-    assert f'cx="{6 + 148 * 8 / 100:.1f}"' in page  # -42 of -50 to 50
+    assert f'cx="{6 + 128 * 8 / 100:.1f}"' in page  # -42 of -50 to 50
 
 
 def test_few_seeds_are_counted_and_have_no_interval(results):
@@ -166,7 +169,8 @@ def test_a_table_and_a_difference_name_another_world(results, monkeypatch):
         patch.setattr(course, "stored_records", lambda: (*both,))
         page = course.rows_table(("infonce", "rgb"), world="both")._repr_html_()
         difference = course.difference_of("infonce", "untrained", world="both")
-    assert "<small>World both. " in page and 'x1="19.0"' in page  # chance of 16 classes: 6.25 %
+    assert "<small>World both. " in page
+    assert f'x1="{6 + 168 / 16:.1f}"' in page  # chance of 16 classes, on a line of 168 px
     assert repr(difference).startswith("world both: R@1, InfoNCE minus untrained: +1.5 points")
 
 
