@@ -342,4 +342,4 @@ def test_formulas_in_tables_that_a_cell_prints(site):
         raw = re.findall(r"<t[dh][^>]*>(?:<p>)?[^<]*\$[^<$]+\$", html)
         assert not raw, (name, raw)
     table = (site / "lessons/05_memory.html").read_text(encoding="utf-8")
-    assert re.search(r'<td><p><span class="math[^>]*>\\\(m=0\.99\\\)', table)
+    assert re.search(r'<th[^>]*><p><span class="math[^>]*>\\\(m\\\)', table)
