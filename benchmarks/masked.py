@@ -3,10 +3,11 @@
 Two parts, on the plain toy (`demo`: 720 training and 240 test videos, 360 conflicts), float32, one
 thread.
 
-**tokens**, seed 30, on which the settings were chosen: every training of PLAN at one and at four
-times the budget (17,280 clips drawn). Measured are R@1, which training video is nearest to a
-conflict (one of its scene, one of its motion), a linear and an attentive probe, and how much of
-what is hidden was explained in the last fifth of the steps.
+**tokens**, seed 30, on which the settings were chosen: every training of PLAN at the budget (17,280
+clips drawn), on both views; masked pixels (tubes), motion (tubes) and InfoNCE also at four times of
+it, on frames. Measured are R@1, which training video is nearest to a conflict (one of its scene,
+one of its motion), a linear and an attentive probe, and how much of what is hidden was explained in
+the last fifth of the steps.
 
 **labels**, seeds 51 to 58: a classifier on differences, where a network from scratch learns, is
 fine-tuned from masked pixels (tubes) and from scratch, with 8, 32 and all 90 labels a class, for
@@ -16,7 +17,8 @@ seed, with the interval of Student's t, for each number of labels; no other comp
 to 52 were tried in other forms: on frames nothing was learned from scratch in 150 steps.)
 
     python benchmarks/masked.py --out results/masked-toy.json
-    python benchmarks/masked.py --budgets 4 --views rgb --out results/masked-toy.json
+    python benchmarks/masked.py --budgets 4 --views rgb --only 'pixels, tubes' 'motion, tubes' \\
+        InfoNCE --out results/masked-toy.json
     python benchmarks/masked.py --part labels --out results/masked-labels-toy.json
 
 All go on where they were killed, also in the middle of a training; runs lie in `runs/masked`."""
