@@ -88,6 +88,11 @@ def test_differences_stand_on_one_scale():
     table = course.differences(wide, few)
     assert table.reach == 50  # a multiple of ten that has the widest difference
     assert repr(table).splitlines() == [repr(wide), repr(few)]
+    assert few.cell == "+1.5<br>(no interval yet)"
+    beside_zero = course.Difference("a", "b", "r1", (0.0,) * 2 + (-2.0,) * 6)
+    assert beside_zero.cell == "−1.5<br>(−2.0\u00a0to\u00a0−0.7)"
+    at_zero = course.Difference("a", "b", "r1", (0.0,) * 7 + (8.0,))
+    assert at_zero.interval[0] == 0.0 and at_zero.cell.startswith("+1.0<br>(0\u00a0to\u00a0+")
 
     page = table._repr_html_()
     assert "a &lt; b" in page and "<title>-42.0</title>" in page and "none yet" in page

@@ -210,6 +210,15 @@ class Difference:
         return "no interval yet; by seed " + ", ".join(f"{x:+.1f}" for x in self.seeds)
 
     @property
+    def cell(self) -> str:  # HTML, in two lines
+        "Mean and interval for a cell of a table; an end at 0 has no sign."
+        if not math.isfinite(self.interval[0]):
+            return f"{self.mean:+.1f}<br>(no interval yet)".replace("-", "−")
+        ends = (f"{x:+.1f}" if abs(x) >= 0.05 else "0" for x in self.interval)
+        interval = "\u00a0to\u00a0".join(ends)
+        return f"{self.mean:+.1f}<br>({interval})".replace("-", "−")
+
+    @property
     def metric_name(self) -> str:
         return {"r1": "R@1", "r5": "R@5"}.get(self.metric, self.metric)
 
