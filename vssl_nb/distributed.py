@@ -290,24 +290,16 @@ def _launched() -> bool:
     return False
 
 
-def _join(
-    timeout: timedelta,  # for all processes to arrive, and of every exchange
-) -> dist.Store:  # that all processes share
-    "Form the process group that torchrun's environment describes. DistributedError."
+@contextmanager
+def _joining() -> Iterator[None]:
+    "What goes wrong inside, while the processes come together, is a DistributedError."
     try:
-        store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
-        dist.init_process_group(
-            store=dist.PrefixStore("group", store),
-            rank=rank,
-            world_size=world_size,
-            timeout=timeout,
-        )
+        yield
     except (ValueError, RuntimeError) as e:
         raise DistributedError(
             f"the processes of this run do not find each other ({first_line(e)}): start them with "
             "torchrun, or unset RANK and WORLD_SIZE where this process is to run alone"
         ) from e
-    return store
 
 
 def _connection_lost(
@@ -365,7 +357,8 @@ def _end_silently() -> None:
 
 @contextmanager
 def start(
-    timeout: timedelta = timedelta(minutes=30),  # after which another process is given up
+    # for all processes to come together, and of every exchange between them
+    timeout: timedelta = timedelta(minutes=30),
 ) -> Iterator[int]:  # number of this process on its machine, which is the number of its GPU
     """Join the processes that torchrun has started; alone or in a group already, do nothing.
 
@@ -378,9 +371,17 @@ def start(
 
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
-    store = _join(timeout)
+    with _joining():
+        store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
     stopped: Stopped | None = None
     with _one_report(store):
+        with _joining():
+            dist.init_process_group(
+                store=dist.PrefixStore("group", store),
+                rank=rank,
+                world_size=world_size,
+                timeout=timeout,
+            )
         try:
             yield local_rank
         except Stopped as e:
