@@ -16,10 +16,10 @@ view (`--second`: differences, or stored flow, which keeps the direction of moti
 as many epochs again, longer InfoNCE, UberNCE, CoCLR (frames learn from what the second view finds,
 then the second view from what these frames find) and CPR (a cascade of three stages mines); and
 from random weights, for all epochs in one schedule, InfoNCE, IIC, SimCLR, MoQuad, ProViCo and
-cross-entropy with the labels, the ceiling of this backbone and budget. A training in two halves
-begins again in the middle, with its learning rate; that alone may help or harm, so it is compared
-with InfoNCE in two halves, and one in one schedule with InfoNCE in one schedule. Equal budget means
-equal videos; clips and seconds of each row stand in the table.
+cross-entropy with the labels. A training in two halves begins again in the middle, with its
+learning rate; that alone may help or harm, so it is compared with InfoNCE in two halves, and one in
+one schedule with InfoNCE in one schedule. Equal budget means equal videos; clips and seconds of
+each row stand in the table.
 
 Beside them stand what needs no training: a colour histogram, encoders with random weights, and
 motion by hand, which is where and how much the frames change, and, where flow is stored, a

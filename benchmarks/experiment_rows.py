@@ -3,8 +3,8 @@
 A row is data: its recipe is that of its base with a few fields changed. Most rows that bring
 another method are searched on one seed: the rate, and up to two settings of their own; what was
 chosen lies in the results. A row that changes anything else keeps all that was chosen for its base,
-the rate too. The rows of IIC's family take what was chosen for IIC, since the first of them learns
-nothing that a search could see."""
+the rate too. The rows of IIC's family take what was chosen for IIC; the first of them was not
+searched."""
 
 import math
 from collections.abc import Iterator, Mapping

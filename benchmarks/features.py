@@ -16,10 +16,10 @@ all ways are compared with those of the baseline, and so is R@k: the share of vi
 their own folder among the k nearest others, by untrained weights.
 
 With two threads and on the clock (`results/features-wall-cpu.json`) little is left of the gains in
-processor time, since the two cores of that machine behave like one: against commit 1ab8eef 1.01
-times as fast in float32 (0.97 to 1.07) and 1.24 in bfloat16 (1.21 to 1.31), against one video at a
-time 1.65 and 1.98; in processor time (`results/features-cpu.json`) 1.45 and 1.95, and 1.56 and
-2.04, all with the small network."""
+processor time; why was not measured: against commit 1ab8eef 1.01 times as fast in float32 (0.97 to
+1.07) and 1.24 in bfloat16 (1.21 to 1.31), against one video at a time 1.65 and 1.98; in processor
+time (`results/features-cpu.json`) 1.45 and 1.95, and 1.56 and 2.04, all with the small
+network."""
 
 import argparse
 import json

@@ -24,8 +24,7 @@ steps).
 With `--whole` the fastest way also trains a row from its first step to its last.
 
 In `results/row-cpu.json` the fastest way is 2.13 times as fast as the first (1.82 to 2.44 over the
-rounds). Seconds depend on what runs beside it, since the two cores of that machine behave like
-one."""
+rounds). The seconds of a way differ from round to round, too."""
 
 import statistics
 import tempfile

@@ -118,8 +118,8 @@ def holm(
 def benjamini_hochberg(
     ps: Sequence[float],  # of all comparisons
 ) -> list[float]:  # adjusted, in the same order
-    """The rule of Benjamini and Hochberg (1995): of all that is at or below 0.05, one in twenty is
-    false, in the mean.
+    """The rule of Benjamini and Hochberg (1995): of all that is at or below 0.05, at most one in
+    twenty is false, in the mean, if the tests are independent.
     """
     order = np.argsort(ps, kind="stable")[::-1]
     adjusted, lowest = [0.0] * len(ps), 1.0
