@@ -16,6 +16,7 @@ loses it when they are shuffled. A network without any R@1 above chance can lose
 Right and wrong of each test video and seed are kept. Intervals are a bootstrap over recordings and
 seeds (`intervals.Bootstrap`); differences are of the same draws."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,7 @@ def main() -> None:
     p.add_argument("--folder", type=Path, required=True, help="goes on where it stands")
     p.add_argument("--processes", type=int, default=2, help="trainings at a time")
     p.add_argument("--cache", type=int, default=1024, help="MiB of decoded videos of a training")
+    p.add_argument("--changes", type=json.loads, default={}, help="fields of all recipes, as json")
     p.add_argument("--out", type=Path, required=True, help="a .json file")
     a = p.parse_args()
     try:
@@ -163,7 +165,7 @@ def main() -> None:
         manifest = open_data(a.data)
         settings = settings_of(a, without=("processes", "cache")) | {"data": manifest.sha256}
         stamp = Stamp(__file__, settings)
-        c = Conditions(a.data, {}, "cpu", workers=0, cache=a.cache)
+        c = Conditions(a.data, a.changes, "cpu", workers=0, cache=a.cache)
         tasks = tasks_of(a, c)
         runs = [run_of(a.folder, s, e.name) for s in a.seeds for e in chosen("residual", a.only)]
         done = at_once(tasks, a.processes, runs, progress=False)

@@ -661,6 +661,33 @@ def begin_evidence(tmp_path):
     return evidence, manifest, plan
 
 
+def test_frame_order(tmp_path):
+    "Every share is that of the answers in the file; a second call trains nothing again."
+    manifest = read(toy.make(tmp_path / "toy", "tiny", progress=False))
+    options = "--data toy --epochs 4 --only infonce --seeds 0 1 --folder runs --out out.json"
+    out = written(on_few("frame_order", options, tmp_path, **EVIDENCE), tmp_path / "out.json")
+    tests = manifest.select("test")
+    assert out["test"] == len(tests) and out["train"] == len(manifest.select("train"))
+    assert out["recordings"] == len({*out["source"]}) and len(out["source"]) == len(tests)
+    assert [r["name"] for r in out["rows"]] == ["random weights", "infonce"]
+    for row in out["rows"]:
+        for order, measured in row["orders"].items():
+            right = np.array(row["right"][order])
+            assert right.shape == (2, len(tests)) and measured["r1"] == pytest.approx(right.mean())
+            low, high = measured["r1_interval"]
+            assert low <= measured["r1"] <= high
+        for order, lost in row["loses"].items():
+            whole = row["orders"]["as they are"]["r1"]
+            assert lost["r1"] == pytest.approx(whole - row["orders"][order]["r1"])
+    untrained, infonce = (r["orders"]["as they are"]["r1"] for r in out["rows"])
+    assert out["rows"][1]["above_untrained"]["r1"] == pytest.approx(infonce - untrained)
+    weights = sorted(tmp_path.glob("runs/seed*/*/encoder.safetensors"))
+    times = [f.stat().st_mtime_ns for f in weights]
+    again = on_few("frame_order", options, tmp_path, **EVIDENCE)
+    assert written(again, tmp_path / "out.json")["rows"] == out["rows"]
+    assert len(weights) == 4 and [f.stat().st_mtime_ns for f in weights] == times
+
+
 def test_evidence(tmp_path, monkeypatch, capsys):
     """Killed in the middle, the same command ends with every row; what does not fit is one
     sentence.
