@@ -632,10 +632,11 @@ def stored_nearest(
     row: str,
     view: str = FRAMES,
     part: str = "conflict",  # or 'test'
+    budget: int = 1,  # as of `seeds_of`
 ) -> np.ndarray:  # (queries, 5) positions among the training videos, the nearest first
     "The stored nearest training videos of SEED's test videos or conflicts. `CourseError`."
     file = RESULTS.with_suffix(".npz")
-    key = f"plain/{row}/{view}/1/{SEED}/{part}"
+    key = f"plain/{row}/{view}/{budget}/{SEED}/{part}"
     with np.load(file) as arrays:
         if key not in arrays.files:
             raise CourseError(f"{file}: has no {key}")
