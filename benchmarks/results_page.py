@@ -284,6 +284,27 @@ def reach_text() -> str:
     )
 
 
+# words of `frame_order.py`, and of the table
+NETWORKS = {
+    "random weights": "random weights",
+    "infonce": "InfoNCE",
+    "coclr": "CoCLR",
+    "ubernce": "UberNCE (labels)",
+}
+
+
+def frame_order_table() -> str:
+    "R@1 with all frames, with one frame, and with the frames in a random order."
+    rows = []
+    for clips, file in (("UCF101", "frame-order-ucf101"), ("JHMDB", "frame-order-jhmdb")):
+        for row in read(file)["rows"]:
+            orders = [with_interval(x["r1"], x["r1_interval"]) for x in row["orders"].values()]
+            lost = [with_interval(x["r1"], x["r1_interval"], "+.1f") for x in row["loses"].values()]
+            rows.append([f"{clips}, {NETWORKS[row['name']]}", *orders, *lost])
+    columns = ("R@1, %", "all frames #", "one frame #", "shuffled #")
+    return table((*columns, "all minus one #", "all minus shuffled #"), rows)
+
+
 def walk_text() -> str:
     "What the commands for one's clips do when they are stopped in the middle."
     folders = read("walk-jhmdb")["seeds"]
@@ -505,6 +526,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "published": published_table,
     "methods": methods_table,
     "reach": reach_text,
+    "frame order": frame_order_table,
     "walk": walk_text,
     "speed": speed_table,
     "gpu": gpu_table,

@@ -210,17 +210,36 @@ def real_differences():
             if row["name"] in COMPARED:
                 yield row["name"], points(row, "r1_gap")
                 yield row["name"], points(row, "probe_gap")
-    published = json.loads((ROOT / "results" / "published-jhmdb.json").read_text(encoding="utf-8"))
-    spread = next(r for r in published["sizes"][-1]["rows"] if r["name"] == "published, spread")
-    yield "published", points(spread["above"]["motion by hand"], "r1")
+    for file in ("frame-order-ucf101", "frame-order-jhmdb"):
+        rows = json.loads((ROOT / "results" / f"{file}.json").read_text(encoding="utf-8"))["rows"]
+        for row in rows:
+            for lost in row["loses"].values():
+                yield f"{file}, {row['name']}", points(lost, "r1")
+            if row["name"] == "infonce":
+                yield f"{file}, minus random weights", points(row["above_untrained"], "r1")
+
+
+DRAWN = ("ubernce", "coclr", "cascade", "iic", "moquad 3", "provico")  # minus InfoNCE + queue
+
+
+def drawn_differences():
+    "Those of drawn videos that lesson 20 prints beside them."
+    for row, base in (("queue", "untrained"), *((row, "queue") for row in DRAWN)):
+        one, other = seeds(row, "rgb", "r1"), seeds(base, "rgb", "r1")
+        paired = [one[s] - other[s] for s in sorted(one)]
+        low, high = interval_of(paired)
+        written = f"{statistics.fmean(paired):+.1f} ({low:+.1f} to {high:+.1f})"
+        yield row, written.replace("-", "−")
 
 
 def test_differences_of_real_clips_are_those_of_their_files():
     page = cells(NBS / "lessons" / "20_real.ipynb")
     shown = "\n".join([*outputs(page, "markdown"), *outputs(page, "text")])
     shown = shown.replace("<br>", " ").replace("\u00a0", " ")
-    expected = [*real_differences()]
-    assert len(expected) == 2 * (8 + 4) + 1  # eight rows of UCF101, four of JHMDB, R@1 and probe
+    expected = [*real_differences(), *drawn_differences()]
+    # R@1 and probe of eight rows of UCF101 and four of JHMDB; two changes of the frames of each
+    # network; InfoNCE minus random weights; drawn
+    assert len(expected) == 2 * (8 + 4) + 2 * (4 + 3) + 2 + 7
     assert [(name, text) for name, text in expected if text not in shown] == []
     # lines of the toy's other world are of the one experiment, and have a test of their own
     real = "\n".join(line for line in shown.splitlines() if not line.startswith("world both: "))
