@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from vssl_nb.app import course
+from vssl_nb.data import toy
 from vssl_nb.methods.recipes import find, override
 from vssl_nb.ssl.memory import Queue
 
@@ -147,6 +148,7 @@ TRAIN_A_ROW = """
 import sys
 from pathlib import Path
 from vssl_nb.app import course
+from vssl_nb.data import toy
 
 course.ROOT = Path(sys.argv[1])
 row = course.train_row("infonce")
@@ -294,3 +296,20 @@ def test_the_head_of_a_table_on_differences_has_the_view_once():
     assert ">row on differences<" in page and page.count("on differences") == 1
     mixed = course.differences(one, other)._repr_html_()
     assert ">row<" in mixed and mixed.count("on differences") == 2
+
+
+@pytest.mark.parametrize("row, budget", [("infonce", 1), ("coclr", 2)])
+def test_stored_neighbours_have_the_shares_of_their_record(row, budget):
+    "Scene and motion of the conflicts, counted from the neighbours and the plan of the videos."
+    settings = dict(toy.DEFAULTS, size="demo", seed=course.SEED, shape=vars(toy.SIZES["demo"]))
+    training = [r for r, _ in toy.plan_toy(settings) if r.split1 == "train"]
+    queries = [r for r, _ in toy.plan_conflict(settings) if r.split1 == "test"]
+    nearest = course.stored_nearest(row, budget=budget)
+    assert nearest.shape == (len(queries), 5)
+    pairs = [(query, training[i]) for query, i in zip(queries, nearest[:, 0])]
+    (record,) = (r for r in course.seeds_of(row, budget=budget) if r["seed"] == course.SEED)
+    for metric, field in (("scene", "source"), ("motion", "label")):
+        share = sum(getattr(q, field) == getattr(n, field) for q, n in pairs) / len(pairs)
+        assert share == pytest.approx(record[metric], abs=1e-6)
+    with pytest.raises(course.CourseError, match="has no plain/no such row"):
+        course.stored_nearest("no such row")
