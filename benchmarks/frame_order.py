@@ -13,24 +13,38 @@ frames of each clip in a random order (`health.background`). Query and gallery a
 A network that needs the motion loses R@1 with one frame; one that needs the order of the frames
 loses it when they are shuffled. A network without any R@1 above chance can lose nothing.
 
-Right and wrong of each test video and seed are kept. Intervals are a bootstrap over recordings and
-seeds (`intervals.Bootstrap`); differences are of the same draws."""
+Beside the searches stand the linear probe of each network, and what each training is above random
+weights and above InfoNCE. Right and wrong of each test video and seed are kept. Intervals are a
+bootstrap over recordings and seeds (`intervals.Bootstrap`); differences are paired by video and
+seed."""
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import measurement
 import numpy as np
 import torch
-from evidence import Conditions, Encoder, chosen, recipe_of, right_by_neighbour, run_of, trained
+from evidence import (
+    Conditions,
+    Encoder,
+    chosen,
+    measured,
+    recipe_of,
+    right_by_neighbour,
+    run_of,
+    trained,
+)
 from intervals import Bootstrap, middle_95
 from result_files import Stamp, settings_of, write_results
+from torch import nn
 
 from vssl_nb.data.manifest import Manifest, open_data
 from vssl_nb.measure.features import Features, encoder_protocol
 from vssl_nb.measure.health import background
+from vssl_nb.measure.protocols import Protocol
 from vssl_nb.measure.retrieval import chance
 from vssl_nb.nets.backbones import create
 from vssl_nb.papers.reproduce import Task, at_once
@@ -40,48 +54,63 @@ from vssl_nb.training.machine import keep_memory
 from vssl_nb.training.run_folder import read_json, write_json
 
 ORDERS = ("as they are", "one frame", "shuffled")  # of `health.background`, in its order
+PROBE = "probe"
 UNTRAINED = "random weights"
 
-Right = dict[str, Any]  # order of the frames -> right (1) or wrong (0) for each test video
+# order of the frames -> right (1) or wrong (0) for each test video; with the fields of a
+# `Measurement`, when it is whole
+Right = dict[str, Any]
 
 
 # ---- one network
 
 
-def searched(encoder, manifest: Manifest, split: int, protocol, c: Conditions, **views) -> Right:
+def searched(
+    encoder: nn.Module,
+    manifest: Manifest,
+    split: int,
+    protocol: Protocol,
+    c: Conditions,
+    **views: Any,  # of `background`
+    # returns: order -> right or wrong; query and gallery with the frames as they are
+) -> tuple[Right, tuple[Features, Features]]:
     "The three searches of a network."
-    answers: list[list[int]] = []
-    source: list[int] = []
+    pairs: list[tuple[Features, Features]] = []
 
     def score(query: Features, gallery: Features) -> dict[str, float]:
-        answers.append(right_by_neighbour(query, gallery))
-        source[:] = query.source.tolist()
+        pairs.append((query, gallery))
         return {}
 
     background(encoder, manifest, split, "rgb", protocol, score=score, machine=c.machine(), **views)
-    return {"source": source} | dict(zip(ORDERS, answers))
+    return dict(zip(ORDERS, (right_by_neighbour(*pair) for pair in pairs))), pairs[0]
 
 
 def trained_searches(e: Encoder, epochs: int, seed: int, home: Path, c: Conditions) -> Right:
     "Train or go on, then search; what is known already is read."
-    trained(e, epochs, seed, home, c)
+    whole = trained(e, epochs, seed, home, c)
     run = run_of(home, seed, e.name)
     file = run / "orders.json"
     if not file.exists():
         t = open_trained(run, c.data)
         options = resolve(t.recipe).view_options
-        write_json(file, searched(t.encoder, t.manifest, t.split, t.protocol(), c, **options))
-    return read_json(file, "a measurement")
+        right, _ = searched(t.encoder, t.manifest, t.split, t.protocol(), c, **options)
+        write_json(file, right)
+    return whole | read_json(file, "a measurement")
 
 
 def untrained_searches(e: Encoder, epochs: int, seed: int, home: Path, c: Conditions) -> Right:
-    "The searches of random weights, with the clips of an encoder."
-    torch.set_num_threads(c.threads)
-    recipe = recipe_of(e, epochs, seed, c.changes)
-    manifest = open_data(c.data)
-    protocol = encoder_protocol(encoder_metadata(recipe))
-    encoder = create(recipe.backbone, seed=seed)
-    return searched(encoder, manifest, recipe.split, protocol, c, **resolve(recipe).view_options)
+    "The searches of random weights, with the clips of an encoder; what is known already is read."
+    file = run_of(home, seed, UNTRAINED) / "orders.json"
+    if not file.exists():
+        torch.set_num_threads(c.threads)
+        recipe, manifest = recipe_of(e, epochs, seed, c.changes), open_data(c.data)
+        protocol = encoder_protocol(encoder_metadata(recipe))
+        network = create(recipe.backbone, seed=seed)
+        options = resolve(recipe).view_options
+        right, pair = searched(network, manifest, recipe.split, protocol, c, **options)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, measured(*pair, manifest, seed) | right)
+    return read_json(file, "a measurement")
 
 
 def tasks_of(a: Any, c: Conditions) -> dict[tuple[str, int], Task]:
@@ -101,49 +130,58 @@ def tasks_of(a: Any, c: Conditions) -> dict[tuple[str, int], Task]:
 # ---- intervals
 
 
+def difference(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [x - y for x, y in zip(one, other, strict=True)]
+
+
 def with_intervals(
     rows: dict[str, list[Right]],  # of each seed
     draws: int = 4000,
 ) -> list[dict[str, Any]]:
-    "R@1 of each row and order; what a change of the frames takes, and what training adds."
+    "R@1 and probe of each row; what a change of the frames takes, and what training adds."
     bootstrap = Bootstrap(next(iter(rows.values()))[0]["source"], draws)
-    shares = {
-        (name, order): bootstrap.share([seed[order] for seed in seeds])
-        for name, seeds in rows.items()
-        for order in ORDERS
-    }
 
-    def gap(one: tuple[str, str], other: tuple[str, str]) -> dict[str, Any]:
-        (mean, drawn), (than, others) = shares[one], shares[other]
-        return {"r1": mean - than, "r1_interval": middle_95(drawn - others)}
+    def share(right: Sequence[Sequence[int]]) -> dict[str, Any]:
+        mean, drawn = bootstrap.share(right)
+        return {"share": mean, "interval": middle_95(drawn)}
+
+    def minus(name: str, measure: str, other: str, of: str) -> dict[str, Any]:
+        pairs = zip(rows[name], rows[other], strict=True)
+        return share([difference(a[measure], b[of]) for a, b in pairs])
 
     whole = ORDERS[0]
     table = []
     for name, seeds in rows.items():
-        line: dict[str, Any] = {"name": name, "seeds": len(seeds), "orders": {}}
-        for order in ORDERS:
-            mean, drawn = shares[name, order]
-            line["orders"][order] = {"r1": mean, "r1_interval": middle_95(drawn)}
-        line["loses"] = {o: gap((name, whole), (name, o)) for o in ORDERS[1:]}
-        if name != UNTRAINED:
-            line["above_untrained"] = gap((name, whole), (UNTRAINED, whole))
-        line["right"] = {order: [seed[order] for seed in seeds] for order in ORDERS}
+        line: dict[str, Any] = {"name": name, "seeds": len(seeds)}
+        line["r1"] = {order: share([seed[order] for seed in seeds]) for order in ORDERS}
+        line["loses"] = {order: minus(name, whole, name, order) for order in ORDERS[1:]}
+        line[PROBE] = share([seed[PROBE] for seed in seeds])
+        for other in (UNTRAINED, "infonce"):
+            if other in rows and list(rows).index(other) < list(rows).index(name):
+                line[f"above {other}"] = {
+                    "r1": minus(name, whole, other, whole),
+                    PROBE: minus(name, PROBE, other, PROBE),
+                }
+        line["right"] = {k: [seed[k] for seed in seeds] for k in (*ORDERS, PROBE)}
         table.append(line)
     return table
 
 
-def as_text(table: list[dict[str, Any]]) -> str:
-    def points(gap: dict[str, Any]) -> str:
-        low, high = (100 * x for x in gap["r1_interval"])
-        return f"{100 * gap['r1']:+.1f} ({low:+.1f} to {high:+.1f})"
+def percent(share: dict[str, Any], form: str = ".1f") -> str:
+    low, high = (100 * x for x in share["interval"])
+    return f"{100 * share['share']:{form}} ({low:{form}} to {high:{form}})"
 
+
+def as_text(table: list[dict[str, Any]]) -> str:
     lines = []
     for line in table:
-        r1 = ", ".join(f"{order} {100 * x['r1']:.1f}" for order, x in line["orders"].items())
-        gaps = [f"minus {order} {points(x)}" for order, x in line["loses"].items()]
-        if "above_untrained" in line:
-            gaps.append(f"minus random weights {points(line['above_untrained'])}")
-        lines.append(f"{line['name']}: R@1 {r1}; {'; '.join(gaps)}")
+        words = [f"R@1 {order} {percent(x)}" for order, x in line["r1"].items()]
+        words += [f"minus {order} {percent(x, '+.1f')}" for order, x in line["loses"].items()]
+        words.append(f"probe {percent(line[PROBE])}")
+        for key in line:
+            if key.startswith("above "):
+                words += [f"{m} {key} {percent(x, '+.1f')}" for m, x in line[key].items()]
+        lines.append(f"{line['name']}: {'; '.join(words)}")
     return "\n".join(lines)
 
 
@@ -179,8 +217,13 @@ def main() -> None:
         torch.tensor([manifest.label_id(row) for row in manifest.select(part)])
         for part in ("test", "train")
     )
+    halves = [e.name for e in chosen("residual", a.only) if e.name not in a.only]
     results = {
         "asked": settings,
+        # R@1 of the trainings that these begin with, of each seed
+        "begun with": {
+            name: [float(np.mean(done[name, seed]["r1"])) for seed in a.seeds] for name in halves
+        },
         "classes": len(manifest.labels),
         "train": len(gallery),
         "test": len(query),

@@ -671,16 +671,20 @@ def test_frame_order(tmp_path):
     assert out["recordings"] == len({*out["source"]}) and len(out["source"]) == len(tests)
     assert [r["name"] for r in out["rows"]] == ["random weights", "infonce"]
     for row in out["rows"]:
-        for order, measured in row["orders"].items():
-            right = np.array(row["right"][order])
-            assert right.shape == (2, len(tests)) and measured["r1"] == pytest.approx(right.mean())
-            low, high = measured["r1_interval"]
-            assert low <= measured["r1"] <= high
+        for key, measured in (row["r1"] | {"probe": row["probe"]}).items():
+            right = np.array(row["right"][key])
+            assert right.shape == (2, len(tests))
+            assert measured["share"] == pytest.approx(right.mean())
+            low, high = measured["interval"]
+            assert low <= measured["share"] <= high
         for order, lost in row["loses"].items():
-            whole = row["orders"]["as they are"]["r1"]
-            assert lost["r1"] == pytest.approx(whole - row["orders"][order]["r1"])
-    untrained, infonce = (r["orders"]["as they are"]["r1"] for r in out["rows"])
-    assert out["rows"][1]["above_untrained"]["r1"] == pytest.approx(infonce - untrained)
+            whole = row["r1"]["as they are"]["share"]
+            assert lost["share"] == pytest.approx(whole - row["r1"][order]["share"])
+    untrained, infonce = out["rows"]
+    above = infonce["above random weights"]
+    gap = infonce["probe"]["share"] - untrained["probe"]["share"]
+    assert above["probe"]["share"] == pytest.approx(gap)
+    assert len(out["begun with"]["infonce, half"]) == 2 and "above infonce" not in infonce
     weights = sorted(tmp_path.glob("runs/seed*/*/encoder.safetensors"))
     times = [f.stat().st_mtime_ns for f in weights]
     again = on_few("frame_order", options, tmp_path, **EVIDENCE)
