@@ -37,7 +37,8 @@ the table has "open".
 
 What came out. On UCF101 (`results/evidence.json`, copies of short side 72, 13 epochs) both streams
 of CoCLR have the highest R@1; UberNCE is the highest on frames, and with SimCLR the only one whose
-difference to InfoNCE as long has its whole interval above 0.
+difference to InfoNCE as long has its whole interval above 0. But this InfoNCE did not come out
+again: `benchmarks/frame_order.py` has 39.5 % in the place of 32.4.
 
 On JHMDB (`results/evidence-jhmdb.json`, copies of 112 px, flow by DIS, 30 minutes of two busy cores
 a seed) nothing that was trained is above directions of flow by hand, in R@1 and probe. Co-training

@@ -143,7 +143,8 @@ def with_intervals(
 
     def share(right: Sequence[Sequence[int]]) -> dict[str, Any]:
         mean, drawn = bootstrap.share(right)
-        return {"share": mean, "interval": middle_95(drawn)}
+        # a sum of shares that is 0 may have a sign
+        return {"share": round(mean, 6) + 0.0, "interval": middle_95(drawn)}
 
     def minus(name: str, measure: str, other: str, of: str) -> dict[str, Any]:
         pairs = zip(rows[name], rows[other], strict=True)

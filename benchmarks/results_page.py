@@ -294,15 +294,25 @@ NETWORKS = {
 
 
 def frame_order_table() -> str:
-    "R@1 with all frames, with one frame, and with the frames in a random order."
-    rows = []
+    "R@1 with all frames, with one, and with the frames in a random order; then what training adds."
+
+    def cell(entry: Mapping[str, Any], form: str = ".1f") -> str:
+        return with_interval(entry["share"], entry["interval"], form)
+
+    searched, gains = [], []
     for clips, file in (("UCF101", "frame-order-ucf101"), ("JHMDB", "frame-order-jhmdb")):
         for row in read(file)["rows"]:
-            orders = [with_interval(x["r1"], x["r1_interval"]) for x in row["orders"].values()]
-            lost = [with_interval(x["r1"], x["r1_interval"], "+.1f") for x in row["loses"].values()]
-            rows.append([f"{clips}, {NETWORKS[row['name']]}", *orders, *lost])
+            name = f"{clips}, {NETWORKS[row['name']]}"
+            lost = [cell(entry, "+.1f") for entry in row["loses"].values()]
+            searched.append([name, *map(cell, row["r1"].values()), *lost])
+            for other, words in NETWORKS.items():
+                above = row.get(f"above {other}")
+                if above:
+                    cells = [cell(above[measure], "+.1f") for measure in ("r1", "probe")]
+                    gains.append([f"{name} minus {words}", *cells])
     columns = ("R@1, %", "all frames #", "one frame #", "shuffled #")
-    return table((*columns, "all minus one #", "all minus shuffled #"), rows)
+    first = table((*columns, "all minus one #", "all minus shuffled #"), searched)
+    return f"{first}\n\n{table(('points', 'R@1 #', 'linear probe #'), gains)}"
 
 
 def walk_text() -> str:
