@@ -228,8 +228,9 @@ DRAWN = ("ubernce", "coclr")  # minus InfoNCE + queue
 
 def drawn_differences():
     "Those of drawn videos that lesson 20 prints beside them."
-    for row, base in (("queue", "untrained"), *((row, "queue") for row in DRAWN)):
-        one, other = seeds(row, "rgb", "r1"), seeds(base, "rgb", "r1")
+    pairs = (("queue", "untrained"), *((row, "queue") for row in DRAWN))
+    for (row, base), metric in itertools.product(pairs, ("r1", "probe")):
+        one, other = seeds(row, "rgb", metric), seeds(base, "rgb", metric)
         paired = [one[s] - other[s] for s in sorted(one)]
         low, high = interval_of(paired)
         written = f"{statistics.fmean(paired):+.1f} ({low:+.1f} to {high:+.1f})"
@@ -243,7 +244,7 @@ def test_differences_of_real_clips_are_those_of_their_files():
     expected = [*real_differences(), *drawn_differences()]
     # R@1 and probe of eight rows of UCF101 and four of JHMDB; two changes of the frames of each
     # network; R@1 and probe of what three and two trainings add; drawn
-    assert len(expected) == 2 * (8 + 4) + 2 * (4 + 3) + 2 * (3 + 2) + 3
+    assert len(expected) == 2 * (8 + 4) + 2 * (4 + 3) + 2 * (3 + 2) + 2 * 3
     assert [(name, text) for name, text in expected if text not in shown] == []
     # lines of the toy's other world are of the one experiment, and have a test of their own
     real = "\n".join(line for line in shown.splitlines() if not line.startswith("world both: "))
