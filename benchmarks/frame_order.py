@@ -28,10 +28,12 @@ import measurement
 import numpy as np
 import torch
 from evidence import (
+    LEAST,
     Conditions,
     Encoder,
     chosen,
     measured,
+    plan_before,
     recipe_of,
     right_by_neighbour,
     run_of,
@@ -186,6 +188,23 @@ def as_text(table: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def check_options(a: Any, asked: dict[str, Any]) -> None:
+    "ValueError where they cannot be, or where the folder was made with others; else it keeps them."
+    other_views = [
+        e.name for e in chosen("residual", a.only) if e.name in a.only and e.view != "rgb"
+    ]
+    if other_views:
+        raise ValueError(f"--only: {other_views[0]!r} sees no frames; name trainings on frames")
+    if a.epochs < 2 * LEAST or len({*a.seeds}) != len(a.seeds):
+        raise ValueError(f"--epochs is {2 * LEAST} or more, and each of --seeds is named once")
+    file = a.folder / "plan.json"
+    if file.exists():
+        plan_before(file, asked)
+    else:
+        a.folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"asked": asked})
+
+
 def main() -> None:
     p = measurement.parser(__doc__)
     p.add_argument("--data", required=True, help="a manifest, or its folder")
@@ -203,6 +222,8 @@ def main() -> None:
         torch.set_num_threads(1)
         manifest = open_data(a.data)
         settings = settings_of(a, without=("processes", "cache")) | {"data": manifest.sha256}
+        # what runs of one folder share; more seeds and trainings may come
+        check_options(a, {name: settings[name] for name in ("data", "epochs", "changes")})
         stamp = Stamp(__file__, settings)
         c = Conditions(a.data, a.changes, "cpu", workers=0, cache=a.cache)
         tasks = tasks_of(a, c)

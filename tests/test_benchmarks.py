@@ -690,6 +690,13 @@ def test_frame_order(tmp_path):
     again = on_few("frame_order", options, tmp_path, **EVIDENCE)
     assert written(again, tmp_path / "out.json")["rows"] == out["rows"]
     assert len(weights) == 4 and [f.stat().st_mtime_ns for f in weights] == times
+    for wrong, says in (
+        (options.replace("--epochs 4", "--epochs 6"), "other epochs; name another --folder"),
+        (options.replace("--only infonce", "--only 'infonce, residual'"), "sees no frames"),
+        (options.replace("--seeds 0 1", "--seeds 0 0"), "named once"),
+    ):
+        refused = script("frame_order", wrong, tmp_path, **EVIDENCE)
+        assert refused.returncode == 2 and says in refused.stderr, refused.stderr
 
 
 def test_evidence(tmp_path, monkeypatch, capsys):

@@ -148,7 +148,6 @@ TRAIN_A_ROW = """
 import sys
 from pathlib import Path
 from vssl_nb.app import course
-from vssl_nb.data import toy
 
 course.ROOT = Path(sys.argv[1])
 row = course.train_row("infonce")
