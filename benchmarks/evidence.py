@@ -33,7 +33,9 @@ Each encoder is measured by retrieval (clean protocol), a linear probe, and a pr
 the labels. The intervals are a bootstrap over test videos: whole recordings are drawn with
 replacement, since clips of one recording fail together, and the seeds of a method with them. Two
 encoders are compared by the interval of their difference on the same draws; where it includes zero,
-the table has "open".
+the table has "open". Right (1) and wrong (0) of each test video and seed are kept with the table, a
+digit a video, and the recording of each test video (`source`), so that every interval can be
+computed again.
 
 What came out. On UCF101 (`results/evidence.json`, copies of short side 72, 13 epochs) both streams
 of CoCLR have the highest R@1; UberNCE is the highest on frames, and with SimCLR the only one whose
@@ -433,7 +435,7 @@ def floor(
 
 def intervals(rows: dict[str, list[Measurement]], draws: int = 2000) -> list[dict[str, Any]]:
     """Mean over seeds with 95 % intervals; differences to InfoNCE as long, on the same drawn
-    recordings.
+    recordings; right (1) or wrong (0) of each test video, a string of digits for each seed.
     """
     first = next(iter(rows.values()))[0]
     bootstrap = Bootstrap(first["source"], draws)
@@ -456,6 +458,9 @@ def intervals(rows: dict[str, list[Measurement]], draws: int = 2000) -> list[dic
                 least, than = shares[against, measure]
                 line[f"{measure}_gap"] = mean - least
                 line[f"{measure}_gap_interval"] = middle_95(draw - than)
+        line["right"] = {
+            measure: ["".join(map(str, seed[measure])) for seed in seeds] for measure in MEASURES
+        }
         table.append(line | {"against": against})
     return table
 
@@ -732,6 +737,7 @@ def keep(
         "chance": at_random,
         "last_call_seconds": round(head["seconds"]),
         "shared": {first.name: flat_fields(shared)},
+        "source": next(iter(rows.values()))[0]["source"],  # recording of each test video
         "rows": table,
     }
     write_results(a.out, head | results)

@@ -731,6 +731,15 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     files = sorted(home.glob("seed*/simclr/measured.json"))
     of_seeds = [statistics.mean(json.loads(f.read_text())["r1"]) for f in files]
     assert rows["simclr"]["r1"] == pytest.approx(statistics.mean(of_seeds))
+    # what is kept of each video and seed gives means and intervals again
+    bootstrap = importlib.import_module("intervals").Bootstrap(out["source"], 2000)
+    middle = importlib.import_module("intervals").middle_95
+    for r in rows.values():
+        for measure, digits in r["right"].items():
+            mean, draws = bootstrap.share([[*map(int, seed)] for seed in digits])
+            assert r[measure] == pytest.approx(mean)
+            assert r[f"{measure}_interval"] == pytest.approx(middle(draws))
+
     one_schedule = rows["infonce, one schedule"]
     gap = rows["simclr"]["r1"] - one_schedule["r1"]
     assert rows["simclr"]["r1_gap"] == pytest.approx(gap) and "coclr, both" in printed
