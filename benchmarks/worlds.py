@@ -14,6 +14,19 @@ test videos are measured by three clips, distributions by four.
 
     python benchmarks/worlds.py spoiled --out results/world-spoiled.json
 
+Planned on 30 November 2026, before any of these runs, seeds 41 to 48:
+
+- `printed` and `printed-spoiled`: ProViCo with all K x K pairs, as the paper prints it, for claims
+  19 and 21 to 26; the links are those of the claims. The runs of `letter` and `spoiled` leave the
+  pairs k = k' out.
+- claims 10, 12 and 13 with twice the epochs, because R@1 was near chance with EPOCHS; worlds,
+  links and premises as below:
+
+      python benchmarks/worlds.py directions --changes '{"epochs": 24}' --runs runs/worlds-24 \\
+          --out results/world-directions-24.json
+
+- seeds 47 and 48 of `looks`, which has six.
+
 The same command goes on where it was killed, also in the middle of a training. `--list` prints
 experiments, runs and what a seed takes; `rule` in the file names the commit of the rule."""
 
@@ -319,6 +332,11 @@ def letter(**changes: Any) -> Run:
     return Run("provico-toy", changes, batch=None)
 
 
+def printed(**changes: Any) -> Run:
+    "A ProViCo that compares all K x K pairs, those with k = k' too."
+    return letter(self_pairs=True, **changes)
+
+
 LOOKS = dict(miner="cascade", miner_options=("stages=3", "ratio=0.5", "order=paper"))
 DISTRIBUTIONS = {
     23: "cosine of means < match probability",
@@ -379,6 +397,33 @@ EXPERIMENTS = {
             "one direction": letter(doubt="mean"),
         },
         of_run(QUANTILE, "mined"),
+        distributions,
+    ),
+    "printed": Experiment(
+        {
+            19: "beta 1e-2 < ProViCo; beta 1e-5 < ProViCo",
+            21: "N=1 < ProViCo; small batch < ProViCo",
+            22: "without mining < ProViCo",
+        },
+        "none: how many pairs are mined is measured",
+        {},
+        {
+            "ProViCo": printed(),
+            "beta 1e-5": printed(beta=1e-5),
+            "beta 1e-2": printed(beta=1e-2),
+            "N=1": printed(mixture=1, clips=1),
+            "small batch": printed(batch=8),
+            "without mining": printed(instance_stage=1.0),
+        },
+        of_run("ProViCo", "mined"),
+        distributions,
+    ),
+    "printed-spoiled": Experiment(
+        DISTRIBUTIONS,
+        "at least 10 % of the training videos are spoiled",
+        dict(spoiled=0.2, spoiled_test=0.25),
+        {"ProViCo": printed(), "one direction": printed(doubt="mean")},
+        of_world("spoiled", 20),
         distributions,
     ),
     "texture": Experiment(
