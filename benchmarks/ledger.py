@@ -4,10 +4,11 @@
 
 reads `results/` and writes `results/claims.json`: for each line of `vssl_nb/papers/readings.csv`
 the numbers of each seed, of its untrained encoder and of its premise, what the arms have cost, the
-seeds that the paper's own gain would take, the hours of a core for seeds that are missing, the
-commits of rule and runs, and whether the code has changed since. Verdicts are not written: they
-follow from the numbers (`vssl_nb.papers.verdicts`). The order of files, records and stamps does not
-matter, and the same results give the same bytes.
+seeds that the paper's own gain would take, the power of those that are there, the hours of a core
+for seeds that are missing, and the commits of rule and runs. Verdicts are not written: they follow
+from the numbers (`vssl_nb.papers.verdicts`). The order of files, records and stamps does not
+matter, and the same results give the same bytes, in every clone. Whether the code has changed since
+the runs is no part of the file: `python tests/house.py stale` lists that.
 
 A reading whose numbers are not all there yet has those of the seeds that are; the next call, after
 the next seeds, has more of them. Two kinds of files are read: that of the one experiment, with
@@ -27,7 +28,7 @@ from typing import Any
 import measurement
 import numpy as np
 from scipy.special import chdtri, nctdtr, stdtrit
-from stamps import changed_modules, git, stamps_of
+from stamps import stamps_of
 
 from vssl_nb.papers.ledger import (
     CURRENCIES,
@@ -41,12 +42,14 @@ from vssl_nb.papers.ledger import (
     counted_verdicts,
     plain_text,
 )
-from vssl_nb.papers.verdicts import chain_links
+from vssl_nb.measure.paired import sign_flip, sign_test
+from vssl_nb.papers.verdicts import DECIDED, Arm, Premise, chain_links, compare_arms
 from vssl_nb.training.run_folder import write_json
 
 DIGITS = 4
 PERCENT = 100  # shares are stored as 0 to 1
 POWER = 0.9  # of a plan
+DRAWS = 400  # of a power
 LEAST_PILOT = 3  # seeds that tell a spread
 FIRST_LOOK = 0.15  # of the epochs: ProViCo mines from there on (benchmarks/distances.py)
 
@@ -94,8 +97,9 @@ class Source:
     def commits(self, places: Iterable[Stored]) -> tuple[list[str], list[str]]:  # rule, runs
         raise NotImplementedError
 
-    def code(self) -> str:  # '' where it is that of now
-        "How the code of the runs differs from that of now."
+    @property
+    def is_stamped(self) -> bool:
+        "Does a digest of the code of the runs lie beside the numbers?"
         raise NotImplementedError
 
     def spent(self, place: Stored) -> list[Record]:
@@ -149,8 +153,9 @@ class Experiment(Source):
         rule, runs = ({s[k] for s in stamps} for k in ("rule", "head"))
         return sorted(rule), sorted(runs)
 
-    def code(self) -> str:
-        return code_since(self.results.get("stamps", ()))
+    @property
+    def is_stamped(self) -> bool:
+        return True
 
     def spent(self, place: Stored) -> list[Record]:
         return [r["whole"] for r in self.records(place).values() if "whole" in r]
@@ -196,12 +201,12 @@ class SeedFile(Source):
     def commits(self, places: Iterable[Stored]) -> tuple[list[str], list[str]]:
         rule = self.results.get("rule")
         stamps = stamps_of(self.results)
-        runs = sorted({s["head"] for s in stamps}) if stamps else commits_of([self.file])
-        return [rule] if rule else [], runs
+        runs = {s["head"] for s in stamps} or committed([self.results])
+        return [rule] if rule else [], sorted(runs)
 
-    def code(self) -> str:
-        stamps = stamps_of(self.results)
-        return code_since(stamps) if stamps else "older code: of before stamps"
+    @property
+    def is_stamped(self) -> bool:
+        return bool(stamps_of(self.results))
 
 
 class Looks(Source):
@@ -221,27 +226,16 @@ class Looks(Source):
         }
 
     def commits(self, places: Iterable[Stored]) -> tuple[list[str], list[str]]:
-        return [], commits_of(self.files)
+        return [], sorted(committed(map(results_of, self.files)))
 
-    def code(self) -> str:
-        return "older code: of before stamps"
-
-
-def code_since(stamps: Iterable[Record]) -> str:  # '' where it is that of now
-    "How many modules of stamped runs have changed."
-    modules = {name: digest for stamp in stamps for name, digest in stamp["modules"].items()}
-    changed = changed_modules(modules)
-    if not changed:
-        return ""
-    return f"older code: {len(changed)} of {len(modules)} modules have changed since"
+    @property
+    def is_stamped(self) -> bool:
+        return False
 
 
-def commits_of(files: Sequence[Path]) -> list[str]:
-    "The last commits of files without a stamp; none where there is no repository."
-    folder = LEDGER.parent
-    names = [str(folder / file.name) for file in files]
-    found = {git("log", "-1", "--format=%h", "--abbrev=8", "--", name) for name in names}
-    return sorted(found - {""})
+def committed(every: Iterable[Record]) -> set[str]:
+    "Of results of before stamps: the commits in which they came."
+    return {results["committed"] for results in every if "committed" in results}
 
 
 def source_of(folder: Path, text: str) -> Source:  # 'experiment plain'
@@ -267,16 +261,18 @@ def line_of(folder: Path, reading: Reading) -> Seen:
     order = sorted(seeds)
     arms = {name: arm_of(folder, reading, number, order) for name, number in reading.arms.items()}
     rule, runs = source.commits(p for p in places if p.constant is None) if seeds else ([], [])
+    premise = premise_of(source, reading, order)
     return {
         "arms": arms if seeds else {},
-        "premise": premise_of(source, reading, order),
+        "premise": premise,
         "seeds": order,
         "planned": planned(reading, {name: arm["values"] for name, arm in arms.items()}),
-        "hours": hours_missing(folder, reading, len(order)),
+        "power": powers(reading, arms),
+        "hours": hours_missing(folder, reading, seeds_to_keep(reading, premise, len(order))),
         "budget": {n: spent(source, number) for n, number in reading.arms.items()} if seeds else {},
         "rule": rule,
         "runs": runs,
-        "code": source.code() if seeds else "",
+        "stamped": source.is_stamped,
     }
 
 
@@ -352,6 +348,20 @@ def spent(source: Source, number: Number) -> dict[str, float]:
     return total
 
 
+def seeds_to_keep(
+    reading: Reading,
+    premise: Sequence[float] | None,  # of each seed that is there
+    seeds: int,  # that are there
+) -> int:
+    """Those that can stay where the planned seeds are completed: none, where the premise would be
+    missed even if all others had it. Then another world is needed, with seeds of its own.
+    """
+    if premise is None:
+        return seeds
+    is_lost = Premise(tuple(premise), reading.least, reading.most).is_lost(PLANNED_SEEDS)
+    return 0 if is_lost else seeds
+
+
 def hours_missing(folder: Path, reading: Reading, seeds: int) -> float:
     "Hours of a core for the seeds that a reading lacks, by what the others have taken."
     if seeds >= PLANNED_SEEDS:
@@ -401,6 +411,46 @@ def planned(
         known = gain is not None and pilot >= LEAST_PILOT
         counts.append(seeds_needed(gain, statistics.stdev(differences), pilot) if known else None)
     return counts
+
+
+def power_of(
+    differences: Sequence[float],  # of the seeds that are there
+    gain: float,  # if it is true
+    test: str,  # of a `Link`
+) -> float:  # 0 to 1
+    """How often as many seeds, spread as these are, decide a link alone for a gain.
+
+    The differences, moved so that what is tested is the gain, are drawn with replacement DRAWS
+    times; 8 seeds know their own spread badly, so this is no better than its first digit.
+    """
+    d = np.asarray(differences)
+    n = len(d)
+    middle = d.mean() if test == "signs flipped" else np.median(d)
+    spread = (d - middle) * math.sqrt(n / (n - 1))
+    drawn = np.random.default_rng(0).integers(n, size=(DRAWS, n))
+    p_of = sign_flip if test == "signs flipped" else sign_test
+    decided = 0
+    for row in gain + spread[drawn]:
+        centre = row.mean() if test == "signs flipped" else np.median(row)
+        decided += bool(centre > 0 and p_of(row.tolist()) <= DECIDED)
+    return round(decided / DRAWS, 2)
+
+
+def powers(
+    reading: Reading,
+    arms: Mapping[str, Seen],
+) -> list[float | None]:  # of each link; None: no printed gain, or too few seeds
+    "The power of the seeds that are there at the paper's own gain."
+    measured = {k: Arm(*(tuple(a[m]) for m in Arm.__annotations__)) for k, a in arms.items()}
+    made: list[float | None] = []
+    for a, b in chain_links(reading.chain):
+        gain = reading.claim.gains.get((a, b))
+        if gain is None or len(measured[a].values) < LEAST_PILOT:
+            made.append(None)
+            continue
+        link = compare_arms(a, b, measured)
+        made.append(power_of(link.differences, gain, link.test))
+    return made
 
 
 # ---- the file

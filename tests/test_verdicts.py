@@ -112,7 +112,11 @@ def one_collapses(rng, rate):
     a, b = (of_seed + rng.normal(0, 4, 8) for _ in range(2))
     gains = np.quantile(rng.normal(0, 4 * 2**0.5, 20_000), 1 - 0.5 / (1 - rate))
     failed = rng.random(8) < rate
-    return {"a": arm(a.tolist()), "b": arm(np.where(failed, CHANCE - 1, b - gains).tolist())}
+    beside = {name: arm((of_seed + rng.normal(0, 4, 8)).tolist()) for name in "cd"}
+    return beside | {
+        "a": arm(a.tolist()),
+        "b": arm(np.where(failed, CHANCE - 1, b - gains).tolist()),
+    }
 
 
 @pytest.mark.parametrize("chain", ["a < b", "a < b < c", "a < b < c < d", "a < b; c < b; d < b"])
@@ -123,15 +127,14 @@ def test_where_no_arm_differs_few_claims_hold_or_fail(chain, collapse):
         found = judge_claim(chain, nothing_differs(rng, "abcd", collapse))
         words[found.word] += 1
         links.update(link.outcome for link in found.links)
-    slack = 3 * (0.05 * 0.95 / 400) ** 0.5
     for word in ("holds", "fails"):
-        assert words[word] / 400 <= 0.05 + slack, (word, words)
+        assert words[word] / 400 <= 0.05, (word, words)
     for outcome in ("for", "against"):
         assert links[outcome] / links.total() <= 0.05, (outcome, links)
 
 
 @pytest.mark.parametrize("rate", [0.125, 0.375])
-@pytest.mark.parametrize("chain", ["a < b", "b < a"])
+@pytest.mark.parametrize("chain", ["a < b", "b < a", "a < b; c < d", "c < d; b < a; a < c"])
 def test_where_one_arm_alone_collapses_few_claims_hold_or_fail(rate, chain):
     "Student's t takes 8 to 12 % of such links for a difference."
     rng, words = np.random.default_rng(8), Counter()
@@ -149,7 +152,7 @@ def test_a_ledger_without_any_effect_has_a_false_claim_in_one_case_of_twenty():
         alone = [judge_claim(chain, nothing_differs(rng, "abcd")) for chain in chains]
         together = judge_together(alone)
         wrong += any(v.word in (verdicts.HOLDS, verdicts.FAILS) for v in together)
-    assert wrong / 200 <= 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
+    assert wrong / 200 <= 0.05
 
 
 def test_real_differences_are_found():

@@ -212,15 +212,22 @@ class LedgerRow:
     premise: Premise | None
     seeds: tuple[int, ...] = ()
     planned: tuple[int | None, ...] = ()  # seeds for the paper's gain, of each link
+    # 0 to 1, of the seeds that are there at the paper's gain, of each link alone
+    power: tuple[float | None, ...] = ()
     hours: float = 0.0  # of a core, for the seeds that are missing
     budget: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # arm -> currencies
     rule: tuple[str, ...] = ()  # commits
     runs: tuple[str, ...] = ()  # commits
-    code: str = ""  # how the code of the runs differs from that of the ledger
+    is_stamped: bool = True  # does a digest of the code lie beside the numbers?
 
     @property
     def claim(self) -> Claim:
         return self.reading.claim
+
+    @property
+    def lacks_premise(self) -> bool:
+        "Would the planned seeds miss the premise, even if all further ones had it?"
+        return self.premise is not None and self.premise.is_lost(PLANNED_SEEDS)
 
     @property
     def is_measured(self) -> bool:
@@ -243,11 +250,12 @@ def _row(path: Path, reading: Reading, kept: Mapping[str, Any]) -> LedgerRow:
             premise,
             tuple(kept["seeds"]),
             tuple(kept["planned"]),
+            tuple(kept["power"]),
             kept["hours"],
             kept["budget"],
             tuple(kept["rule"]),
             tuple(kept["runs"]),
-            kept["code"],
+            kept["stamped"],
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(
@@ -299,6 +307,7 @@ def link_text(
     unit: str = "points",
     printed: float | None = None,  # the paper's difference; None: it prints none
     planned: int | None = None,  # seeds for it; None: more than MOST_SEEDS
+    power: float | None = None,  # 0 to 1, of the seeds that are there; None: not computed
 ) -> str:
     "A link with its interval, and what the paper prints."
 
@@ -314,7 +323,10 @@ def link_text(
     if printed is None:
         return text
     seeds = planned or f"more than {MOST_SEEDS}"
-    return f"{text}; the paper {printed:+g}, which takes {seeds} seeds"
+    text += f"; the paper {printed:+g}, which takes {seeds} seeds"
+    if power is None:
+        return text
+    return f"{text} (power of these {len(link.differences)}: {100 * power:.0f} %)"
 
 
 def _failed_text(row: LedgerRow) -> str:  # '' where no seed has failed
@@ -347,9 +359,11 @@ def _premise_text(row: LedgerRow) -> str:  # '' where a claim rests on nothing e
 def _seeds_text(row: LedgerRow) -> str:
     "The seeds that are there, and what those that are missing take."
     there = ", ".join(map(str, row.seeds)) or "none"
-    if len(row.seeds) >= PLANNED_SEEDS:
+    if not row.hours:
         return there
     hours = f"{row.hours:.1f} hours of a core" if row.hours >= 0.05 else "minutes of a core"
+    if row.lacks_premise:
+        return f"{there}; {PLANNED_SEEDS} in a world that has the premise take {hours}"
     return f"{there}; {PLANNED_SEEDS} take {hours} more"
 
 
@@ -406,17 +420,16 @@ def _cells(row: LedgerRow, alone: ClaimVerdict, together: ClaimVerdict) -> dict[
     claim, reading = row.claim, row.reading
     of_paper = f" (paper: {claim.metric})" if claim.metric != reading.measure else ""
     because = f": {alone.because}" if alone.because else ""
-    planned = [*row.planned, *[None] * len(alone.links)]
     links = [
-        link_text(link, reading.unit, claim.gains.get((link.a, link.b)), seeds)
-        for link, seeds in zip(alone.links, planned)
+        link_text(link, reading.unit, claim.gains.get((link.a, link.b)), seeds, power)
+        for link, seeds, power in zip(alone.links, row.planned, row.power)
     ]
     commits = "; ".join(
         text
         for text in (
             f"rule {', '.join(row.rule)}" if row.rule else "",
             f"runs {', '.join(row.runs)}" if row.runs else "",
-            row.code,
+            "" if row.is_stamped else "of before stamps",
         )
         if text
     )

@@ -99,6 +99,14 @@ class Premise:
     def is_met(self) -> bool:
         return self.met >= SHARE * len(self.values)
 
+    def is_lost(
+        self,
+        seeds: int,  # that are planned
+    ) -> bool:
+        "Would so many seeds miss it, even if all further ones had it?"
+        missed = len(self.values) - self.met
+        return seeds - missed < SHARE * seeds
+
 
 @dataclass(frozen=True)
 class Link:
