@@ -1,8 +1,9 @@
 """The index of `results/`: a line for each file, from the stamp that the file itself has.
 
-Script, command, commit, machine and date are those of the stamp; a field that a file does not have
-is a dash. What a file is about no stamp has: `results/files.csv` has one short line for it, its
-topic, and the script of a file that names none."""
+Script, command, commit, machine and date are those of the stamp. A file of before stamps has the
+commit in which it came (`committed`); a field that is not known is a dash. What a file is about no
+stamp has: `results/files.csv` has one short line for it, its topic, and script and options of a
+file that names none."""
 
 import csv
 import fnmatch
@@ -19,6 +20,7 @@ RESULTS = ROOT / "results"
 LINES = "files.csv"
 LONGEST_LINE = 90  # letters
 NONE = "–"
+ALONE = "no options"
 LONGEST_COMMAND = 80  # letters; the file has the rest
 COLUMNS = ("file", "what it has", "script", "command", "commit", "machine")
 
@@ -35,6 +37,7 @@ class Described:
     files: str  # a name, or a pattern of names
     topic: str
     script: str  # '' where the stamp names it
+    command: str  # its options; '' where the stamp has them, or nobody knows them
     line: str
 
 
@@ -112,7 +115,7 @@ def script_of(stamp: Stamp) -> str:  # '' where it names none
 def options_of(stamp: Stamp) -> str:  # '' where no command is known
     "The command behind its script, without the place of the results; … for folders of a machine."
     program = PROGRAM.match(stamp.get("what", ""))
-    command = stamp.get("command", program[2] if program else "")
+    command = stamp.get("command", program[2] if program else stamp.get("experiment", ""))
     if not command:
         return ""
     command = re.sub(r"^(?:\w+/)*\w+\.py\b ?", "", command)
@@ -120,7 +123,7 @@ def options_of(stamp: Stamp) -> str:  # '' where no command is known
     command = re.sub(r"(?<!\S)/\S*/", "…/", command).strip()
     if len(command) > LONGEST_COMMAND:
         command = command[: LONGEST_COMMAND - 2].rsplit(" ", 1)[0] + " …"
-    return f"`{command}`" if command else "no options"
+    return f"`{command}`" if command else ALONE
 
 
 def commit_of(stamp: Stamp) -> str:  # '' where it is not known
@@ -129,7 +132,7 @@ def commit_of(stamp: Stamp) -> str:  # '' where it is not known
     library = commit.get("library", "") if isinstance(commit, dict) else str(commit or "")
     head = stamp.get("head", "")
     if not head:
-        return library
+        return library or stamp.get("committed", "")
     return f"{head}, dirty" if stamp.get("dirty") else head
 
 
@@ -166,6 +169,8 @@ def index_row(
     linked = f"[`{Path(script).name}`](../{script})" if (root / script).is_file() else script
 
     commands = distinct([options_of(call) for call in calls])
+    if one.command:
+        commands = [options_of({"command": one.command}) if one.command != ALONE else ALONE]
     command = commands[0] if commands else NONE
     if len(calls) > 1:
         further = len(calls) - 1

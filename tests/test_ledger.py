@@ -315,7 +315,9 @@ def test_a_premise_that_cannot_be_met_any_more_takes_another_world(writer, tmp_p
     assert row.lacks_premise and row.hours == round(8 * 100 / 3600, 2)
     rows = ledger.table_rows(tmp_path / "claims.json", [28])
     texts = {(r["reading"], r["world"]): r["seeds"] for r in rows}
-    assert texts[OURS, "plain toy"].endswith("; 8 in a world that has the premise take 0.2 hours of a core")
+    assert texts[OURS, "plain toy"].endswith(
+        "; 8 in a world that has the premise take 0.2 hours of a core"
+    )
 
 
 # ---- for people

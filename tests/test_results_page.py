@@ -26,6 +26,9 @@ def page():
     return (RESULTS / "README.md").read_text(encoding="utf-8")
 
 
+HEAD = "files,topic,script,command,line"
+
+
 def test_the_page_is_what_the_command_writes(page):
     assert page == results_page.filled(page), REMEDY
 
@@ -58,7 +61,7 @@ def test_a_line_is_what_the_stamp_has(tmp_path):
         "machine": machine,
     }
     went_on = stamp | {"date": "2026-11-05", "head": "4444444", "dirty": False}
-    gpu = {"date": "2026-11-01", "machine": {"cpu": "B", "gpu": "C"}}
+    gpu = {"date": "2026-11-01", "committed": "5555555", "machine": {"cpu": "B", "gpu": "C"}}
     files = {
         "new.json": stamp | {"continued": [went_on]},
         "older.json": gpu,
@@ -67,17 +70,22 @@ def test_a_line_is_what_the_stamp_has(tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / "table.csv").write_text("a,b\n")
-    lines = ("new.json,a,,one", "older.json,a,by hand,two", "many.json,b,,three", "*.csv,b,,four")
-    (tmp_path / "files.csv").write_text("\n".join(["files,topic,script,line", *lines]))
+    lines = (
+        "new.json,a,,,one",
+        "older.json,a,by hand,--few 3,two",
+        "many.json,b,,,three",
+        "*.csv,b,,no options,four",
+    )
+    (tmp_path / "files.csv").write_text("\n".join([HEAD, *lines]))
 
     linked = "[`step.py`](../benchmarks/step.py)"
     wanted = [
         f"| `new.json` | one | {linked} | `--cache …/y.npz --few 2` and 1 further call | "
         "3333333, dirty, …<br>2026-11-02 to 2026-11-05 | A, 1 thread |",
-        "| `older.json` | two | by hand | – | –<br>2026-11-01 | C |",
+        "| `older.json` | two | by hand | `--few 3` | 5555555<br>2026-11-01 | C |",
         f"| `many.json` | three | {linked} | `--cache …/y.npz --few 2` | "
         "3333333, dirty<br>2026-11-02 | A, 1 thread |",
-        "| `table.csv` | four | – | – | – | – |",
+        "| `table.csv` | four | – | no options | – | – |",
     ]
     text = results_index.index(tmp_path)
     assert [line for line in text.splitlines() if line in wanted] == wanted
@@ -88,16 +96,16 @@ def test_a_line_is_what_the_stamp_has(tmp_path):
 
 def test_a_file_without_a_line_is_named(tmp_path):
     def refusal(*lines):
-        (tmp_path / "files.csv").write_text("\n".join(["files,topic,script,line", *lines]))
+        (tmp_path / "files.csv").write_text("\n".join([HEAD, *lines]))
         with pytest.raises(ValueError) as e:
             results_index.index(tmp_path)
         return str(e.value)
 
     (tmp_path / "a.json").write_text("{}")
-    assert "a.json has no line" in refusal("files.csv,t,,x")
-    assert "a.json has two lines" in refusal("*,t,,x", "a.json,t,,x")
-    assert "no file is named b.json" in refusal("*,t,,x", "b.json,t,,x")
-    assert "letters" in refusal(f"*,t,,{'x' * 91}")
+    assert "a.json has no line" in refusal("files.csv,t,,,x")
+    assert "a.json has two lines" in refusal("*,t,,,x", "a.json,t,,,x")
+    assert "no file is named b.json" in refusal("*,t,,,x", "b.json,t,,,x")
+    assert "letters" in refusal(f"*,t,,,{'x' * 91}")
 
 
 def test_a_family_is_judged_when_all_its_lines_have_eight_seeds():
