@@ -39,12 +39,13 @@ test: $(READY)
 lab: $(READY) # PASSIVE: kernels side by side do not burn each other's cores while they wait
 	@$(BIN)/jupyter trust nbs/*.ipynb nbs/*/*.ipynb >/dev/null # sliders move before a cell has run
 	@mkdir -p .venv/share/jupyter/lab/settings # whole pages are laid out, so that a link to a place arrives there
-	@echo '{"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}' \
+	@# code is wrapped, so that a narrow window does not cut it
+	@echo '{"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none", "codeCellConfig": {"lineWrap": true}}}' \
 		> .venv/share/jupyter/lab/settings/overrides.json
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/jupyter lab --LabApp.default_url=/lab/tree/nbs/map.ipynb
 
 test-lab: $(READY)
-	$(BIN)/python tests/lab.py $(if $(READER),--reader) $(PAGES)
+	$(BIN)/python tests/lab.py $(if $(READER),--reader) $(if $(LOOK),--look) $(PAGES)
 
 pages: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/house.py pages $(PAGES)

@@ -28,7 +28,8 @@ def middle_95(
 class Bootstrap:
     """A bootstrap over recordings and seeds: whole recordings are drawn with replacement, since
     clips of one recording fail together, and the seeds of an encoder with them. All encoders see
-    the same draws of recordings, so that their differences have intervals, too."""
+    the same draws of recordings, and those with as many seeds the same draws of seeds, so that a
+    difference of two of them is paired by recording and seed."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Bootstrap:
         even = np.full(self.recordings, 1 / self.recordings)
         # (draws, recordings): how often each is drawn
         self.drawn = np.random.default_rng(2 * seed).multinomial(self.recordings, even, draws)
-        self.rng = np.random.default_rng(2 * seed + 1)
+        self.seed = seed
 
     def share(
         self,
@@ -52,7 +53,8 @@ class Bootstrap:
         by_recording = np.stack(
             [np.bincount(self.recording, np.array(one), self.recordings) for one in right]
         )
-        seeds = self.rng.integers(len(right), size=(self.draws, len(right)))
+        rng = np.random.default_rng((self.seed, len(right)))
+        seeds = rng.integers(len(right), size=(self.draws, len(right)))
         videos = self.drawn @ self.size
         of_draws = (self.drawn * by_recording[seeds].mean(1)).sum(1) / videos
         return float(by_recording.mean(0).sum() / self.size.sum()), of_draws

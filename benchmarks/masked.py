@@ -5,7 +5,8 @@ thread.
 
 **tokens**, seed 30, on which the settings were chosen: every training of PLAN at the budget (17,280
 clips drawn), on both views; masked pixels (tubes), motion (tubes) and InfoNCE also at four times of
-it, on frames. Measured are R@1, which training video is nearest to a conflict (one of its scene,
+it, on frames, InfoNCE on differences, too; pixels also on the larger tubelets of 2 x 8 x 8 in
+batches of 4. Measured are R@1, which training video is nearest to a conflict (one of its scene,
 one of its motion), a linear and an attentive probe, and how much of what is hidden was explained in
 the last fifth of the steps.
 
@@ -19,6 +20,9 @@ to 52 were tried in other forms: on frames nothing was learned from scratch in 1
     python benchmarks/masked.py --out results/masked-toy.json
     python benchmarks/masked.py --budgets 4 --views rgb --only 'pixels, tubes' 'motion, tubes' \\
         InfoNCE --out results/masked-toy.json
+    python benchmarks/masked.py --backbone vit_toy --set batch=4 --views rgb \\
+        --only 'pixels, random' 'pixels, tubes' --folder runs/masked-coarse \\
+        --out results/masked-coarse-toy.json
     python benchmarks/masked.py --part labels --out results/masked-labels-toy.json
 
 All go on where they were killed, also in the middle of a training; runs lie in `runs/masked`."""
@@ -31,11 +35,12 @@ from pathlib import Path
 from typing import Any
 
 import measurement
+import numpy as np
 import torch
 from intervals import seed_interval
 from measurement import stop
 from result_files import SeedResults, Stamp, digest, rule, settings_of
-from run_folders import folder_name, last_fifth, mean_logged, steps_of, trained
+from run_folders import folder_name, last_fifth, logged, mean_logged, steps_of, trained
 
 from vssl_nb.config import Recipe
 from vssl_nb.data import toy
@@ -63,6 +68,7 @@ CLIPS = 17_280  # of the budget, drawn from the training videos
 VIEWS = {"rgb": "frames", "residual": "differences"}
 LABELS = (8, 32, 90)  # a class
 STEPS = 180  # of a fine-tuning, rounded to whole epochs
+PARTS_OF_A_CURVE = 20  # of the steps of a training
 BATCH = 16  # of a fine-tuning
 
 
@@ -173,6 +179,15 @@ def measured(world: World, conflicts: Manifest, t: EvaluatedEncoder) -> dict[str
     }
 
 
+def curve_of(
+    steps: list[dict[str, str]],  # of a training
+    column: str,
+) -> list[float]:  # none, where the column has no numbers
+    "The mean of a column over each of PARTS_OF_A_CURVE parts of the steps."
+    parts = np.array_split(logged(steps, column), PARTS_OF_A_CURVE)
+    return [round(float(part.mean()), 4) for part in parts if len(part)]
+
+
 def tokens_part(world: World, rows: list[dict[str, Any]], results: SeedResults) -> None:
     "Every training of PLAN on both views at both budgets, and untrained encoders."
     conflicts = read(toy.make_conflict(world.home / "toy", 1, progress=False))
@@ -196,7 +211,11 @@ def tokens_part(world: World, rows: list[dict[str, Any]], results: SeedResults) 
                     add(name, view, 0, t)
                     continue
                 run, cost = world.train(name, view, budget)
-                more = {"explained": mean_logged(last_fifth(steps_of(run)), "explained")}
+                steps = steps_of(run)
+                more = {
+                    "explained": mean_logged(last_fifth(steps), "explained"),
+                    "curve": curve_of(steps, "explained"),
+                }
                 add(name, view, budget, open_trained(run), **cost, **more)
 
 

@@ -127,13 +127,14 @@ window.lab = (() => {
       const rows = Math.round(node.getBoundingClientRect().height/tall)
       if (rows > lines) notes.push([at(node), `text too wide, its ${lines} lines take ${rows}`])
     }
-    const boxes = [scroller(), ...all('.jp-OutputArea-output, .jp-RenderedMarkdown, .jupyter-widgets')]
-    const wide = boxes.filter(n => visible(n) && n.clientWidth && n.scrollWidth > n.clientWidth + 1 &&
+    return {found: [...found, ...wide()], notes}
+  }
+  function wide() { // cells with text, a formula, a table or code that its panel cuts
+    const boxes = [scroller(), ...all('.jp-OutputArea-output, .jp-RenderedMarkdown, .jupyter-widgets, .cm-scroller')]
+    const cut = boxes.filter(n => visible(n) && n.clientWidth && n.scrollWidth > n.clientWidth + 1 &&
       !n.matches('.noUi-target, .widget-inline-hbox, .jp-OutputArea-output:has(.jupyter-widgets)'))
-    for (const node of wide)
-      if (!wide.some(other => other !== node && node.contains(other)))
-        say(node, `wider than its panel: ${node.scrollWidth} of ${node.clientWidth} px`)
-    return {found, notes}
+    return cut.filter(n => !cut.some(other => other !== n && n.contains(other)))
+      .map(n => [at(n), `wider than its panel: ${n.scrollWidth} of ${n.clientWidth} px`])
   }
 
   function links() {
@@ -252,6 +253,6 @@ window.lab = (() => {
   const select = i => { watched.content.activeCellIndex = i }
   const size = () => code().length
 
-  return {opened, take, started, done, died, unrun, first, rendered, problems, links, laidOut, present,
+  return {opened, take, started, done, died, unrun, first, rendered, problems, wide, links, laidOut, present,
     arrived, show, controls, value, ends, readout, watch, settled, moved, view, scroll, dialogs, select, size}
 })()

@@ -1,12 +1,13 @@
 """Every page as a reader meets it, in JupyterLab: a browser runs all cells and moves all widgets.
 
     python tests/lab.py [--reader] [--jobs 2] [nbs/lessons/03_losses.ipynb …]
+    python tests/lab.py --look  # open the pages in a wide and in a narrow window, and run nothing
 
 The pages are copied first, so that nothing gets dirty. One line a page, its problems below it, and
 a screenshot from top to bottom in `_lab/`. A problem is an error, a message in the browser's
-console, a picture that is blank or missing, maths that stayed text, a page wider than its panel, a
-link that leads nowhere, or a widget that does nothing or takes over 3 seconds; a line with "note"
-is none.
+console, a picture that is blank or missing, maths that stayed text, a page wider than its panel
+(as it is opened in a narrow window, too), a link that leads nowhere, or a widget that does nothing
+or takes over 3 seconds; a line with "note" is none.
 """
 
 import argparse
@@ -33,13 +34,23 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path(__file__).with_suffix(".js")
 # seconds from a move to its picture, on a machine that does nothing else
 SLOW, TOO_SLOW, LATE = 0.3, 3.0, 60.0
+# pixels of the window; in the narrow one a page has about 670 beside JupyterLab's list of files
+WIDE, NARROW, HEIGHT = 1400, 1100, 900
+# their tables have the columns of papers and reports, and are scrolled in a narrow window
+LOOKED_UP = ("nbs/dossiers/", "nbs/library/")
+
+
+def of_make() -> dict:
+    "The settings of notebooks that `make lab` writes."
+    written = re.search(r"@echo '(\{.+\})'", (ROOT / "Makefile").read_text())[1]
+    return json.loads(written)["@jupyterlab/notebook-extension:tracker"]
+
 
 # JupyterLab's own settings: no questions about news, no saving, and kernels end with their page
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "docmanager-extension/plugin": {"autosave": False},
-    # the latter: make lab
-    "notebook-extension/tracker": {"kernelShutdown": True, "windowingMode": "none"},
+    "notebook-extension/tracker": {"kernelShutdown": True} | of_make(),
 }
 # JupyterLab looks for `#place` before the pictures of a page that it opens are there: a reader who
 # clicks again gets there
@@ -166,12 +177,14 @@ def jupyter(root: Path, reader: bool, copies: int):
             file = settings / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(values))
+        env = environment(there, reader, copies)
+        trust(there / "root", env)
         port = free_port()
         log = there / "log"
         with log.open("wb") as f:
             server = subprocess.Popen(
                 lab_command(there, port),
-                env=environment(there, reader, copies),
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=f,
                 stderr=f,
@@ -188,6 +201,13 @@ def jupyter(root: Path, reader: bool, copies: int):
                 server.kill()
 
 
+def trust(root: Path, env: dict[str, str]) -> None:
+    "As `make lab` does: JupyterLab strips what it does not trust, pictures of tables among it."
+    pages = [p for p in root.rglob("*.ipynb") if p.is_file()]
+    command = [Path(sys.executable).with_name("jupyter"), "trust", *pages]
+    subprocess.run(command, env=env, capture_output=True, check=True)
+
+
 def wait_for_server(server: subprocess.Popen, address: str, log: Path, seconds: float = 90) -> None:
     until = time.monotonic() + seconds
     while True:
@@ -202,9 +222,11 @@ def wait_for_server(server: subprocess.Popen, address: str, log: Path, seconds: 
 class Reader:
     "One tab of a browser over one copy of the pages."
 
-    def __init__(self, browser, address: str, copy: int, screens: Path, patience: float):
-        self.address, self.copy, self.screens, self.patience = address, copy, screens, patience
-        self.tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+    def __init__(self, browser, address: str, copy: int, asked: argparse.Namespace):
+        self.address, self.copy = address, copy
+        self.screens, self.look = asked.screens, asked.look
+        self.patience = 600.0 if asked.reader else 240.0
+        self.tab = browser.new_context(viewport={"width": WIDE, "height": HEIGHT}).new_page()
         self.tab.add_init_script(path=SCRIPT)
         self.console: list[str] = []
         self.tab.on("console", self.hear)
@@ -242,11 +264,9 @@ class Reader:
         self.console.clear()
         try:
             if self.open(page):
-                self.run(page)
-                self.move_widgets(page)
-                self.follow_links(page)
-                self.inspect(page)
-                self.photograph(path)
+                self.measure(page)
+                if not self.look:
+                    self.use(page)
         except Exception as e:  # such as a tab that crashed: of this page alone
             lines = str(e).splitlines() or [type(e).__name__]
             page.problems.append(f"the browser: {lines[0]}")
@@ -262,6 +282,29 @@ class Reader:
         said = self.tab.evaluate("() => window.jupyterapp ? lab.dialogs() : []")
         page.problems.append(f"does not open, or its kernel does not start {said or ''}".strip())
         return False
+
+    def measure(self, page: Page) -> None:
+        "Is all of the page inside of its panel, as it is stored, in a wide and in a narrow window?"
+        self.lay_out()
+        for width in WIDE, NARROW:
+            self.tab.set_viewport_size({"width": width, "height": HEIGHT})
+            self.js("scroll(0)")  # two frames later it is laid out anew
+            scrolled = width == NARROW and page.path.startswith(LOOKED_UP)
+            found = page.notes if scrolled else page.problems
+            found += [f"{self.cell(i)}: at {width} px {text}" for i, text in self.js("wide()")]
+        self.tab.set_viewport_size({"width": WIDE, "height": HEIGHT})
+
+    def lay_out(self) -> None:
+        "All of the page, also what is far from where the reader is."
+        self.tab.add_style_tag(content=".jp-Cell { content-visibility: visible !important }")
+        self.wait("lab.rendered()", seconds=15)
+
+    def use(self, page: Page) -> None:
+        self.run(page)
+        self.move_widgets(page)
+        self.follow_links(page)
+        self.inspect(page)
+        self.photograph(page.path)
 
     def menu(self, entry: str) -> None:
         self.tab.click('.lm-MenuBar-item:has-text("Run")')
@@ -426,9 +469,7 @@ class Reader:
         return wrong
 
     def inspect(self, page: Page) -> None:
-        # all of it is laid out, also what is far from where the reader is
-        self.tab.add_style_tag(content=".jp-Cell { content-visibility: visible !important }")
-        self.wait("lab.rendered()", seconds=15)
+        self.lay_out()
         seen = self.js("problems()")
         page.problems += [f"{self.cell(i)}: {text}" for i, text in seen["found"]]
         page.notes += [f"{self.cell(i)}: {text}" for i, text in seen["notes"]]
@@ -437,7 +478,7 @@ class Reader:
     def photograph(self, path: str) -> None:
         from PIL import Image
 
-        self.tab.set_viewport_size({"width": 1400, "height": 2400})
+        self.tab.set_viewport_size({"width": WIDE, "height": 2400})
         view, y, shadow = self.js("scroll(0)"), 0, 8  # of the toolbar above
         whole = Image.new("RGB", (int(view["width"]), int(min(view["total"], 60_000))), "white")
         # which changes while pictures are laid out
@@ -448,7 +489,7 @@ class Reader:
             cut = shadow if y else 0
             whole.paste(part.crop((0, cut, *part.size)), (0, int(view["top"]) + cut))
             y = int(view["top"] + view["height"])
-        self.tab.set_viewport_size({"width": 1400, "height": 900})
+        self.tab.set_viewport_size({"width": WIDE, "height": HEIGHT})
         file = (self.screens / Path(path).relative_to("nbs")).with_suffix(".png")
         file.parent.mkdir(parents=True, exist_ok=True)
         whole.crop((0, 0, whole.width, min(y, whole.height))).save(file)
@@ -473,7 +514,7 @@ class Reader:
 
 
 def work(
-    n: int, address: str, todo: Queue, done: Queue, screens: Path, patience: float, start: bool
+    n: int, address: str, todo: Queue, done: Queue, asked: argparse.Namespace, start: bool
 ) -> None:
     from playwright.sync_api import sync_playwright
 
@@ -482,7 +523,7 @@ def work(
             browser = p.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--no-sandbox"]
             )
-            reader = Reader(browser, address, n, screens, patience)
+            reader = Reader(browser, address, n, asked)
             wrong = reader.starts() if start else ""
             if wrong:
                 done.put(Page("make lab", problems=[wrong]))
@@ -504,6 +545,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--reader", action="store_true", help="without IN_TEST: train as a reader does"
+    )
+    parser.add_argument(
+        "--look", action="store_true", help="run nothing: is any page wider than its panel?"
     )
     parser.add_argument("--jobs", type=int, default=2, help="pages at a time")
     parser.add_argument("--root", type=Path, default=ROOT, help="the folder that has nbs/")
@@ -537,11 +581,10 @@ def read_all(root: Path, pages: list[str], asked: argparse.Namespace):
     for page in pages:
         todo.put(page)
     jobs = min(asked.jobs, len(pages))
-    patience = 600.0 if asked.reader else 240.0
     with jupyter(root, asked.reader, jobs) as address:
         for n in range(jobs):
             first = n == 0 and (root / "nbs" / Path(start_page()).name).exists()
-            given = (n, address, todo, done, asked.screens, patience, first)
+            given = (n, address, todo, done, asked, first)
             threading.Thread(target=work, args=given, daemon=True).start()
         while jobs:
             page = done.get()

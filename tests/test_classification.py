@@ -177,6 +177,8 @@ def test_a_preset_that_names_a_clip_keeps_it(clips):
         "provico_linear": iic,
         "videomae_finetune": (16, 4, 224, "first"),
         "videomae_finetune_ssv2": (16, 2, 224, "first"),
+        "videomae_finetune_small": (16, 4, 224, "first"),
+        "videomae_finetune_ssv2_small": (16, 2, 224, "first"),
     }
     for name in TRAININGS:
         how = starting_point("infonce-toy-residual", name, clips)[1]

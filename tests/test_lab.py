@@ -34,6 +34,7 @@ GOOD = [
     PICTURE,
     "interact(picture, shade=(0, 8), size=(30, 60, 10));",
     SLIDER,
+    "half = 1 / 2  # of one; `make lab` wraps a line that is wider than a page in a narrow window",
     "## The end",
 ]
 WRONG = [
@@ -58,6 +59,7 @@ BAD = [
     "Nowhere: [a page](none.ipynb), [a place](good.ipynb#Nothing), [here](#Nothing-here), "
     "[all](.).\n\n"
     "![lost](lost.png) and $\\unheard{x}$.",
+    "# Wide\n\n$$" + "+".join("abcdefghijklmnopqrstuvwxyz") + "$$",
 ]
 DEFECTS = [
     r"cell 2 .*: a blank picture",
@@ -72,6 +74,7 @@ DEFECTS = [
     r"cell 9 .*: link 'all' names a folder",
     r"cell 9 .*: a picture does not load: .*lost\.png",
     r"cell 9 .*: maths: unknown \\unheard",
+    r"cell 10 .*: at 1100 px wider than its panel",
     r"console: Failed to load resource: .*404.*lost\.png",
 ]
 
@@ -119,7 +122,7 @@ def test_three_pages(tmp_path):
 
     assert (
         re.match(
-            r"ok +nbs/good\.ipynb: 3 cells  [\d.]+ s  3 widgets, slowest move 0\.\d\d s  4 links  "
+            r"ok +nbs/good\.ipynb: 4 cells  [\d.]+ s  3 widgets, slowest move 0\.\d\d s  4 links  "
             r"0 ",
             page["good"][0],
         )

@@ -240,6 +240,15 @@ def test_encoders_see_the_same_draws():
     assert (one == other).all() and one.std() > 0
 
 
+def test_seeds_are_paired():
+    "Two encoders that differ by as much on each seed differ by as much in each draw."
+    seeds = [[1] * 2 * n + [0] * (8 - 2 * n) for n in (0, 1, 2)]
+    worse = [[max(0, x - (i % 2)) for i, x in enumerate(seed)] for seed in seeds]
+    everywhere = intervals.Bootstrap([0] * 8, 200)  # one recording: the seeds alone are drawn
+    (_, high), (_, low) = everywhere.share(seeds), everywhere.share(worse)
+    assert high.std() > 0 and np.allclose(low, high / 2)
+
+
 # ---- run folders
 
 

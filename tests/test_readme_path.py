@@ -45,7 +45,7 @@ def blocks() -> list[list[str]]:
     part = re.search(r"^## For your own videos\n(.*?)^#{2,3} ", text, re.M | re.S)
     assert part, 'README.md has no section "For your own videos"'
     listed = [
-        [re.sub(r"\s+#.*", "", line).strip() for line in block.splitlines() if line.strip()]
+        [re.sub(r"\s+#.*", "", line) for line in block.splitlines() if re.match(r"[^#\s]", line)]
         for block in re.findall(r"^```sh\n(.*?)^```", part[1], re.M | re.S)
     ]
     assert len(listed) == 3

@@ -61,12 +61,11 @@ def test_a_lesson_ends_in_a_rule_and_in_what_is_not_known(path):
     assert text.count("> **Not known") == 1
 
 
-@pytest.mark.parametrize("path", PAGES[1:], ids=lambda p: p.stem)
-def test_a_lesson_stands_on_an_earlier_one_and_under_a_later_one(path):
-    number = path.name[:2]
-    assert [n for n in links(path) if n < number], "it names no earlier lesson"
-    if path != PAGES[-1]:
-        assert [p for p in PAGES if p.name[:2] > number and number in links(p)], "none names it"
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_a_lesson_names_the_one_before_and_the_next(path):
+    at = PAGES.index(path)
+    neighbours = {*NUMBERS[max(at - 1, 0) : at], *NUMBERS[at + 1 : at + 2]}
+    assert neighbours <= links(path), f"it does not name {neighbours - links(path)}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
@@ -74,6 +73,20 @@ def test_no_lesson_imports_what_a_later_one_exports(path):
     later = {m for m in imported(source(path)) if MADE_BY.get(m, "00") > path.name[:2]}
     assert not later
     assert len(MADE_BY) >= 10
+
+
+def needs():
+    "What the map lists under 'builds on': the earlier lessons of each."
+    assigned = [n for n in ast.parse(source(NBS / "map.ipynb")).body if isinstance(n, ast.Assign)]
+    (listed,) = (n.value for n in assigned if ast.unparse(n.targets[0]) == "NEEDS")
+    return {number: below.split() for number, below in ast.literal_eval(listed).items()}
+
+
+def test_what_a_lesson_builds_on_stands_before_it():
+    assert [*needs()] == NUMBERS
+    for number, below in needs().items():
+        assert below == sorted({*below}) and {*below} <= {*NUMBERS[: NUMBERS.index(number)]}
+        assert below or number == NUMBERS[0]
 
 
 def test_imports_are_found():

@@ -261,4 +261,22 @@ PRESETS = {
             average="softmax",
         ),
     ),
+    # ViT-S, as the paper has it; the released script of Kinetics-400 has 5e-4 for 256 videos and
+    # the rates by layer of ViT-B, that of Something-Something V2 has what the paper has
+    "videomae_finetune_small": Preset(
+        dict(
+            layer_decay=0.7,
+            epochs=150,
+        ),
+        like="videomae_finetune",
+    ),
+    "videomae_finetune_ssv2_small": Preset(
+        dict(
+            lr=2e-3,  # 1e-3 for 256 videos
+            lr_encoder=2e-3,
+            layer_decay=0.7,
+            lr_floor=1e-3,
+        ),
+        like="videomae_finetune_ssv2",
+    ),
 }
