@@ -1,14 +1,17 @@
 """Do networks that were trained on real clips need the motion?
 
-    python benchmarks/frame_order.py --data MANIFEST --epochs 13 --only infonce coclr ubernce \\
-        --folder runs/order-ucf101 --out results/frame-order-ucf101.json
-    python benchmarks/frame_order.py --data jhmdb/manifest.csv --epochs 16 \\
-        --only infonce ubernce --folder runs/order-jhmdb --out results/frame-order-jhmdb.json
+    python benchmarks/frame_order.py --data MANIFEST --epochs 13 \\
+        --only infonce ubernce coclr cpr 'infonce, one schedule' simclr iic moquad provico labels \\
+        --folder runs/evidence-ucf101 --out results/frame-order-ucf101.json
+    python benchmarks/frame_order.py --data jhmdb/manifest.csv --epochs 16 --dtype bfloat16 \\
+        --only infonce ubernce coclr 'infonce, one schedule' labels \\
+        --folder runs/evidence-jhmdb --out results/frame-order-jhmdb.json
 
-The trainings are those of `benchmarks/evidence.py`, on frames, made again because that script keeps
-no weights; beside them stand random weights, one network for each seed. Each network searches three
-times: with the clips as they are, with one frame of each clip in the place of all, and with the
-frames of each clip in a random order (`health.background`). Query and gallery are changed alike.
+The networks are those of `benchmarks/evidence.py`, on frames: what its folder has is read, and what
+is missing is trained. Beside them stand random weights, one network for each seed. Each network
+searches three times: with the clips as they are, with one frame of each clip in the place of all,
+and with the frames of each clip in a random order (`health.background`). Query and gallery are
+changed alike.
 
 A network that needs the motion loses R@1 with one frame; one that needs the order of the frames
 loses it when they are shuffled. A network without any R@1 above chance can lose nothing.
@@ -22,7 +25,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import measurement
 import numpy as np
@@ -30,6 +33,7 @@ import torch
 from evidence import (
     LEAST,
     Conditions,
+    Dtype,
     Encoder,
     chosen,
     measured,
@@ -214,6 +218,7 @@ def main() -> None:
     p.add_argument("--folder", type=Path, required=True, help="goes on where it stands")
     p.add_argument("--processes", type=int, default=2, help="trainings at a time")
     p.add_argument("--cache", type=int, default=1024, help="MiB of decoded videos of a training")
+    p.add_argument("--dtype", choices=get_args(Dtype), default="float32", help="that of the folder")
     p.add_argument("--changes", type=json.loads, default={}, help="fields of all recipes, as json")
     p.add_argument("--out", type=Path, required=True, help="a .json file")
     a = p.parse_args()
@@ -223,9 +228,10 @@ def main() -> None:
         manifest = open_data(a.data)
         settings = settings_of(a, without=("processes", "cache")) | {"data": manifest.sha256}
         # what runs of one folder share; more seeds and trainings may come
-        check_options(a, {name: settings[name] for name in ("data", "epochs", "changes")})
+        shared = ("data", "epochs", "changes", "dtype")
+        check_options(a, {name: settings[name] for name in shared})
         stamp = Stamp(__file__, settings)
-        c = Conditions(a.data, a.changes, "cpu", workers=0, cache=a.cache)
+        c = Conditions(a.data, a.changes, "cpu", workers=0, dtype=a.dtype, cache=a.cache)
         tasks = tasks_of(a, c)
         runs = [run_of(a.folder, s, e.name) for s in a.seeds for e in chosen("residual", a.only)]
         done = at_once(tasks, a.processes, runs, progress=False)

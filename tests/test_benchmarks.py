@@ -747,6 +747,17 @@ def test_evidence(tmp_path, monkeypatch, capsys):
     assert compared == {*evidence.ONE_SCHEDULE}
     assert rows["coclr"]["clips"] == rows["infonce"]["clips"] == one_schedule["clips"] / 2
 
+    halves = "infonce, half", "infonce, half, residual"
+    trainings = {  # of whom a row takes the seconds
+        "simclr": ("simclr",),
+        "coclr": ("coclr", *halves),
+        "coclr, residual": ("coclr, residual", "coclr", *halves),
+        "infonce, both": ("infonce", "infonce, residual", *halves),
+    }
+    for name, parts in trainings.items():
+        seconds = sum(rows[part]["seconds"] for part in parts)
+        assert rows[name]["seconds_with_helpers"] == pytest.approx(seconds), name
+
     for more, says in (
         ("--minutes 9", "minutes; name another --folder"),
         ("--epochs 2", "--epochs 2"),
