@@ -35,6 +35,7 @@ from evidence import (
     Conditions,
     Dtype,
     Encoder,
+    beside,
     chosen,
     measured,
     plan_before,
@@ -163,7 +164,7 @@ def with_intervals(
         line["r1"] = {order: share([seed[order] for seed in seeds]) for order in ORDERS}
         line["loses"] = {order: minus(name, whole, name, order) for order in ORDERS[1:]}
         line[PROBE] = share([seed[PROBE] for seed in seeds])
-        for other in (UNTRAINED, "infonce"):
+        for other in (UNTRAINED, beside(name)):
             if other in rows and list(rows).index(other) < list(rows).index(name):
                 line[f"above {other}"] = {
                     "r1": minus(name, whole, other, whole),

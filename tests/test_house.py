@@ -192,15 +192,7 @@ def hearts_of_a_method(source):
             yield node.name
 
 
-def shown_forwards(page):
-    "The classes whose `forward` the page shows in the open."
-    code = "\n".join(c["source"] for c in page if c["cell_type"] == "code")
-    calls = re.findall(r"show\.source\(([^)]*)\)", code)
-    return {name for call in calls for name in re.findall(r"(\w+)\.forward\b", call)}
-
-
-def test_the_loss_and_forward_of_a_method_stand_open_on_its_page():
-    "A long class may be folded, where its `forward` stands open."
+def test_loss_and_class_of_a_method_stand_open_on_its_page():
     closed = []
     for path in LESSONS:
         if not any(module.startswith("methods.") for module in exports(path)):
@@ -212,16 +204,14 @@ def test_the_loss_and_forward_of_a_method_stand_open_on_its_page():
             if made_by_export(cell) and closes(cell)
             for name in hearts_of_a_method(cell["source"])
         ]
-        closed += [f"{name_of(path)}: {n}" for n in hearts if n not in shown_forwards(page)]
-    assert not closed, f"take #| fold away, or show.source(….forward): {closed}"
+        closed += [f"{name_of(path)}: {name}" for name in hearts]
+    assert not closed, f"take #| fold away: {closed}"
 
 
 def test_the_heart_of_a_method_is_found():
     assert [*hearts_of_a_method("class A(nn.Module):\n    pass")] == ["A"]
     assert [*hearts_of_a_method("x = 1\ndef quadruple_loss(x): return x")] == ["quadruple_loss"]
     assert not [*hearts_of_a_method("class Settings:\n    pass\ndef queue(x): return x")]
-    page = [{"cell_type": "code", "source": "show.source(A.predict, A.forward)\nB.forward"}]
-    assert shown_forwards(page) == {"A"}
 
 
 def makes_a_picture(name):

@@ -519,37 +519,3 @@ def test_the_legend_and_the_queue_of_moco():
     ]
     # dashed: the momentum update, three of keys, the legend's
     assert (len(arrows), arrows.count("-")) == (12, 7)
-
-
-def test_the_source_of_a_method_begins_at_the_margin():
-    class Twice:
-        def forward(self, x):
-            return 2 * x
-
-        def after_step(self):
-            "Nothing."
-
-    shown = show.source(Twice.forward, Twice.after_step)
-    assert repr(shown) == (
-        'def forward(self, x):\n    return 2 * x\n\ndef after_step(self):\n    "Nothing."'
-    )
-    assert shown._repr_markdown_() == f"```python\n{shown!r}\n```"
-
-
-def test_some_statements_of_a_method():
-    class Thrice:
-        def forward(self, x):
-            y = x + 1
-            if y:
-                z = [
-                    y,
-                    2,
-                ]
-                w = z
-            return w
-
-    shown = show.source(Thrice.forward, first="z =", last="w =")
-    assert repr(shown) == "z = [\n    y,\n    2,\n]\nw = z"
-    assert repr(show.source(Thrice.forward, first="if y")).endswith("    w = z")
-    with pytest.raises(ValueError, match="'v =': no statement of the function begins so"):
-        show.source(Thrice.forward, first="v =")

@@ -36,7 +36,6 @@ from .figures import DPI, Picture, bars, curves, gallery, matrix, neighbours, st
 from .loops import LEVELS, Loop, clips, save_picture, wall
 from .pixels import frames_of, strip
 from .sliders import Slider
-from .source import SourceCode, source
 
 __all__ = [
     "CLASS_HUES",
@@ -56,7 +55,6 @@ __all__ = [
     "Loop",
     "Picture",
     "Slider",
-    "SourceCode",
     "Spot",
     "arrow",
     "bars",
@@ -78,7 +76,6 @@ __all__ = [
     "neighbours",
     "queue",
     "save_picture",
-    "source",
     "strip",
     "strips",
     "wall",
