@@ -199,7 +199,7 @@ def median_of(
     **where,  # budget and world, as of `seeds_of`
 ) -> float:  # percent
     "The median over the seeds of a row. `CourseError`."
-    return 100 * statistics.median(r[metric] for r in seeds_of(row, view, **where))
+    return statistics.median(100 * r[metric] for r in seeds_of(row, view, **where))
 
 
 def lesson_table(
