@@ -1,7 +1,7 @@
 """Do networks that were trained on real clips need the motion?
 
     python benchmarks/frame_order.py --data MANIFEST --epochs 13 \\
-        --only infonce ubernce coclr cpr 'infonce, one schedule' simclr iic moquad provico labels \\
+        --only infonce ubernce coclr 'infonce, one schedule' simclr iic labels \\
         --folder runs/evidence-ucf101 --out results/frame-order-ucf101.json
     python benchmarks/frame_order.py --data jhmdb/manifest.csv --epochs 16 --dtype bfloat16 \\
         --only infonce ubernce coclr 'infonce, one schedule' labels \\
