@@ -180,7 +180,7 @@ class CoCLR(_Phase):
 
         if self.training:
             queue.stage({self.view: k, s.mining_view: f}, batch)
-        return None if filling else loss, logs
+        return (None if filling else loss), logs
 
     def class_logs(self) -> dict[str, Tensor]:  # name -> (class ids,); NaN where undefined
         "Class mining recall and precision of the epoch, for `mining.csv`."
