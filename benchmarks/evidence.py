@@ -37,10 +37,11 @@ the table has "open". Right (1) and wrong (0) of each test video and seed are ke
 digit a video, and the recording of each test video (`source`), so that every interval can be
 computed again.
 
-What came out. On UCF101 (`results/evidence.json`, copies of short side 72, 13 epochs) both streams
-of CoCLR have the highest R@1; UberNCE is the highest on frames, and with SimCLR the only one whose
-difference to InfoNCE as long has its whole interval above 0. But this InfoNCE did not come out
-again: `benchmarks/frame_order.py` has 39.5 % in the place of 32.4.
+What came out. On UCF101 (`results/evidence.json`, copies of short side 72, 13 epochs) no method
+without labels is above InfoNCE of the same view and schedule; UberNCE and cross-entropy are. A
+former run of 23 November, on another machine, had InfoNCE in two halves at 32.4 % and the same at
+39.5 % when it was made again; rows in one schedule were compared with it. Here it has 34.7 %, in
+one schedule 40.1 %.
 
 On JHMDB (`results/evidence-jhmdb.json`, copies of 112 px, flow by DIS, 30 minutes of two busy cores
 a seed) nothing that was trained is above directions of flow by hand, in R@1 and probe. Co-training

@@ -426,7 +426,7 @@ def read_shares(x, key, words, inside):
         yield key, words, [x["share"], *x["interval"]]
     for k in x:
         if f"{k}_interval" in x and (inside or is_r1(k)):
-            yield f"{key} {k}", words, [x[k], *x[f"{k}_interval"]]
+            yield f"{key} {k} with its interval", words, [x[k], *x[f"{k}_interval"]]
     kinds = defaultdict(list)
     for name, share in x.get("by_class", {}).items():
         kinds[re.sub(r"_\d+$", "", name)].append(share)
