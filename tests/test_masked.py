@@ -255,20 +255,19 @@ def five_steps(target, n):
 
 
 @pytest.mark.parametrize("target", ["pixels", "motion", "features"])
-def test_a_target_is_learned_in_a_few_steps(target):
+def test_a_target_is_learned_by_heart(target):
+    "Eight smooth clips, one mask: more than half of the variance is explained."
     fields = FEATURES if target == "features" else {"target": target}
     method = MaskedPrediction(create("vit_toy", seed=1, dim=24, depth=1, heads=2), **TOY, **fields)
     opt = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], 3e-3)
     x = smooth_clips(8)
-    losses = []
-    for _ in range(30):
-        loss, _ = method({"rgb": x[:, None], "step": 0})
+    for _ in range(100):
+        loss, logs = method({"rgb": x[:, None], "step": 0})
         loss.backward()
         opt.step()
         opt.zero_grad()
         method.after_step({"progress": 0.0})
-        losses.append(loss.item())
-    assert losses[-1] < 0.9 * losses[0]
+    assert logs["explained"] > 0.5
 
 
 @pytest.mark.parametrize("target", ["pixels", "features"])
