@@ -321,7 +321,7 @@ def _one_report(
     except BaseException as e:
         # torchrun asks this process to end when it has noticed that another died
         _on_sigterm(signal.SIG_IGN)
-        if isinstance(e, FirstFailed) or not _comes_first(store):
+        if isinstance(e, FirstFailed) or not _comes_first(store, e):
             _end_silently()
         if _connection_lost(e):
             raise DistributedError(
@@ -331,11 +331,15 @@ def _one_report(
         raise
 
 
-def _comes_first(store: dist.Store) -> bool:
+def _comes_first(
+    store: dist.Store,  # that all processes share
+    e: BaseException,  # why this process fails
+) -> bool:
     try:
         return store.add("failures", 1) == 1
-    except RuntimeError:  # the store is gone, and with it all who could tell
-        return True
+    except RuntimeError:
+        # the store ended with rank 0, which had a mistake of all to report, or was lost
+        return os.environ.get("RANK") == "0" or _connection_lost(e)
 
 
 def _on_sigterm(
